@@ -1,6 +1,7 @@
-//! The load generator, its reader of responses and its histograms for Python: the module `kirsch_bench._native`, which
-//! `packages/kirsch-bench/src/kirsch_bench/_native.pyi` describes. Plans and results are JSON, as the crate `load`
-//! describes them. Nothing here has to do with the server: this crate knows Python and `load`, `load` knows no Python.
+//! Python bindings of the load generator, its reader of responses and its histograms: the module
+//! `kirsch_bench._native`, documented in `packages/kirsch-bench/src/kirsch_bench/_native.pyi`. Plans and results are
+//! JSON, as documented in the crate `load`. This crate does not depend on the server, and `load` does not depend on
+//! Python.
 
 use ::load::histogram::Bucket;
 use ::load::{Answer, Answers, Control, Plan, RunError, Wanted};
@@ -12,7 +13,7 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use wire::http1::client::ServerFault;
 
-/// Carry out a plan in this thread, without the GIL.
+/// Execute a plan in this thread, without the GIL.
 #[pyfunction]
 #[pyo3(signature = (plan, progress = None))]
 #[allow(clippy::needless_pass_by_value, reason = "it is called as long as this runs")]
@@ -24,8 +25,8 @@ fn load(py: Python<'_>, plan: &str, progress: Option<Py<PyAny>>) -> PyResult<Str
             Python::attach(|py| match tell(py, progress.as_ref(), stand) {
                 Ok(true) => Control::GoOn,
                 Ok(false) => Control::Stop,
-                // The values measured so far are worth more than the exception. The result says that it was
-                // interrupted.
+                // Keep the values measured so far instead of raising KeyboardInterrupt. The result says that the run
+                // was interrupted.
                 Err(error) if error.is_instance_of::<PyKeyboardInterrupt>(py) => Control::Interrupt,
                 Err(error) => {
                     raised = Some(error);
@@ -44,7 +45,8 @@ fn load(py: Python<'_>, plan: &str, progress: Option<Py<PyAny>>) -> PyResult<Str
     serde_json::to_string(&measured).map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
-/// Answer every request at a listening socket with fixed bytes, without the GIL, until a signal's handler raises.
+/// Send fixed bytes to every request at a listening socket, without the GIL, until a signal handler raises an
+/// exception.
 #[pyfunction]
 fn serve_null(py: Python<'_>, listener: RawFd, answer: &[u8], last: &[u8]) -> PyResult<()> {
     let listener = duplicate(listener)?.into();
@@ -65,11 +67,11 @@ fn duplicate(descriptor: RawFd) -> PyResult<OwnedFd> {
     if descriptor < 0 {
         return Err(PyValueError::new_err(format!("listener: {descriptor} is no descriptor")));
     }
-    // SAFETY: the caller owns the descriptor during this call; if it does not exist, duplicating fails.
+    // SAFETY: the caller owns the descriptor during this call; if it is not open, the duplication fails.
     Ok(unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?)
 }
 
-/// Runs signal handlers and calls `progress`. Returns false if `progress` asks to stop.
+/// Runs signal handlers and calls `progress`. Returns false if `progress` returned False, which stops the run.
 fn tell(py: Python<'_>, progress: Option<&Py<PyAny>>, stand: &::load::Progress) -> PyResult<bool> {
     py.check_signals()?;
     let Some(progress) = progress else { return Ok(true) };
@@ -80,14 +82,14 @@ fn tell(py: Python<'_>, progress: Option<&Py<PyAny>>, stand: &::load::Progress) 
 
 create_exception!(kirsch_bench._native, ResponseFault, PyValueError, "A server broke a rule of HTTP.");
 
-/// The responses of one connection, read by the generator's own reader.
+/// The reader of one connection's responses.
 #[pyclass(module = "kirsch_bench._native")]
 struct Responses {
     answers: Answers,
-    /// Input that is not used yet.
+    /// Input that has not been parsed yet.
     rest: Vec<u8>,
     wanted: Wanted,
-    /// The reader cannot know where another response begins.
+    /// True after the end of the connection or an error: no more responses can be read.
     is_over: bool,
 }
 
@@ -146,7 +148,7 @@ impl Responses {
     }
 }
 
-/// Converts a response for Python. Each byte of its fields becomes one character, as in `http.client`.
+/// Converts a response for Python. Each byte of the fields becomes one character, as in `http.client`.
 fn said(py: Python<'_>, answer: Answer) -> Option<Said<'_>> {
     let text = |bytes: Vec<u8>| bytes.into_iter().map(char::from).collect::<String>();
     let content = answer.content?;
@@ -154,7 +156,7 @@ fn said(py: Python<'_>, answer: Answer) -> Option<Said<'_>> {
     Some((answer.status, text(content.reason), fields, PyBytes::new(py, &content.body), answer.keep_alive))
 }
 
-/// Times in nanoseconds by how often they came.
+/// A histogram of times in nanoseconds.
 #[pyclass(frozen, module = "kirsch_bench._native")]
 struct Histogram {
     /// No Python code runs while this lock is held.
@@ -167,7 +169,7 @@ impl Histogram {
     }
 }
 
-/// Value, count and quantile.
+/// A value, its count and its quantile.
 type Point = (u64, u64, f64);
 
 fn point(bucket: Bucket) -> Point {
@@ -196,7 +198,7 @@ impl Histogram {
     }
 
     fn merge(slf: &Bound<'_, Self>, other: &Bound<'_, Self>) {
-        // A copy, because the other one may be this one, and because two may be merged with each other.
+        // Copy first: `other` may be this object, and two threads may merge two histograms with each other.
         let other = other.get().times().clone();
         slf.get().times().merge(&other);
     }

@@ -1,4 +1,4 @@
-//! Reads one response after another, strictly, from bytes that arrive in any pieces.
+//! A strict parser for consecutive responses, whose bytes may arrive in any pieces.
 
 use sha2::{Digest as _, Sha256};
 use wire::http1::BodyStep;
@@ -8,58 +8,58 @@ use wire::message::{Field, Limits};
 /// A SHA-256 hash of a body.
 pub type Hash = [u8; 32];
 
-/// The parts of the next response that the reader must return, and the request's method as far as it matters.
+/// The parts of the next response that the reader must return, and the property of the request that it must know.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
-    /// True if the request's method was HEAD.
+    /// True if the method of the request is HEAD.
     pub answers_head: bool,
-    /// True to hash the body.
+    /// True to compute the hash of the body.
     pub hash: bool,
-    /// True to keep the head.
+    /// True to return the head.
     pub head: bool,
-    /// True to keep the fields and the body.
+    /// True to return the fields and the body.
     pub content: bool,
 }
 
-/// One whole response.
+/// A whole response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The status.
     pub status: u16,
-    /// Bytes of its head and of interim responses before it.
+    /// The number of bytes of its head and of the preceding interim responses.
     pub heads: u64,
-    /// Bytes of its decoded body.
+    /// The number of bytes of its decoded body.
     pub length: u64,
-    /// Hash of the body, if wanted.
+    /// The hash of the body, if requested.
     pub hash: Option<Hash>,
-    /// The head, if wanted.
+    /// The head, if requested.
     pub head: Option<Vec<u8>>,
-    /// The content, if wanted.
+    /// The content, if requested.
     pub content: Option<Content>,
     /// True if the server keeps the connection open.
     pub keep_alive: bool,
 }
 
-/// Status and content of a response.
+/// The content of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     /// The reason phrase.
     pub reason: Vec<u8>,
-    /// Names and values, in order.
+    /// The names and values of the fields, in order.
     pub fields: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The body, decoded.
+    /// The decoded body.
     pub body: Vec<u8>,
 }
 
-/// Reader of the responses of one connection.
+/// The reader of one connection's responses.
 #[derive(Debug)]
 pub struct Answers {
     receiver: Receiver,
     limits: Limits,
     fields: Vec<Field>,
-    /// Bytes of heads since the last final response.
+    /// The number of bytes of heads since the last final response.
     heads: u64,
-    /// The response whose final head was read and whose body has not ended.
+    /// The response whose final head has been read and whose body has not ended.
     open: Option<Open>,
 }
 
@@ -82,7 +82,7 @@ impl Default for Answers {
     fn default() -> Self {
         Self {
             receiver: Receiver::default(),
-            // A caller that asks for bodies wants all of them; one that does not end reaches the time limit.
+            // A caller that requests bodies wants all of them. An endless body runs into the time limit instead.
             limits: Limits { body: u64::MAX, ..Limits::default() },
             fields: Vec::new(),
             heads: 0,
@@ -92,18 +92,18 @@ impl Default for Answers {
 }
 
 impl Answers {
-    /// Creates a reader with a limit on the length of a body, in bytes.
+    /// Creates a reader that accepts bodies of at most `bytes` bytes.
     pub fn with_body_at_most(bytes: u64) -> Self {
         let mut answers = Self::default();
         answers.limits.body = bytes;
         answers
     }
 
-    /// Reads from the front of `input` until a response is whole or more input is needed. Returns how many bytes it
-    /// used, and the response. Unused bytes must be offered again, with more after them.
+    /// Parses `input` until a response is complete or more input is needed. Returns the number of bytes consumed, and
+    /// the response. The caller must pass the remaining bytes again, with more after them.
     ///
     /// # Errors
-    /// The rule that the server broke. The reader must not be used afterwards.
+    /// The rule that the server violated. The reader must not be used afterwards.
     pub fn next(&mut self, input: &[u8], wanted: Wanted) -> Result<(usize, Option<Answer>), ServerFault> {
         let mut used = 0;
         while self.open.is_none() {
@@ -157,11 +157,11 @@ impl Answers {
         }
     }
 
-    /// Handles the end of the connection; `rest` is the unused input. Returns the response that this end completes, if
-    /// there is one.
+    /// Handles the end of the connection; `rest` is the remaining input. Returns the response that this end completes,
+    /// if there is one.
     ///
     /// # Errors
-    /// If the connection ended within a response.
+    /// If the connection ended in the middle of a response.
     pub fn end(&mut self, rest: &[u8]) -> Result<Option<Answer>, ServerFault> {
         self.receiver.end_of_input(rest)?;
         Ok(self.finish())
@@ -173,17 +173,18 @@ impl Answers {
         Some(answer)
     }
 
-    /// Returns, while a body is incomplete, the number of its bytes received, and its length if the head declares it.
+    /// Returns the number of body bytes received so far, and the declared length if there is one; `None` if no body is
+    /// incomplete.
     pub(crate) fn under_way(&self) -> Option<(u64, Option<u64>)> {
         self.open.as_ref().map(|open| (open.answer.length, open.expected))
     }
 
-    /// Returns true if the current response ends with the connection.
+    /// Returns true if the end of the connection ends the current response.
     pub fn is_until_close(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.until_close)
     }
 
-    /// Returns true if no bytes of the next response were used.
+    /// Returns true if no bytes of the next response have been parsed.
     pub(crate) fn is_fresh(&self) -> bool {
         self.open.is_none() && self.heads == 0
     }

@@ -1,4 +1,4 @@
-//! One connection: its unanswered requests, and how much of them was sent.
+//! One connection of the generator: its unanswered requests, and how much of them has been sent.
 
 use crate::answers::Answers;
 use crate::net::{Moved, Nanos, Net};
@@ -8,58 +8,58 @@ use crate::tally::Job;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
-/// Number of requests sent in one system call.
+/// The maximum number of requests sent in one system call.
 const GATHER: usize = 32;
 
-/// State of a connection.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// The server's queue was full; there is no socket yet.
+    /// The server's backlog was full; there is no socket yet, and the generator will try again.
     Knocking,
     Opening,
     Open,
-    /// No more requests are sent. The side that closes a TCP connection first keeps its port busy for a minute, so the
-    /// server gets a moment to be the first.
+    /// No more requests are sent. The side that closes a TCP connection first keeps the port in TIME_WAIT for a minute,
+    /// so the server gets a moment to close first.
     Lingering,
 }
 
 #[derive(Debug)]
 pub(crate) struct Connection<S> {
-    /// Number of the connection. Unlike its slot, it is never used again.
+    /// The number of the connection. Unlike its slot, it is never reused.
     pub(crate) id: u64,
     pub(crate) socket: Option<S>,
     pub(crate) stage: Stage,
-    /// Index of its user, in the closed model.
+    /// The index of the connection's user, in the closed model.
     pub(crate) user: Option<usize>,
-    /// Its key among the free connections of the open model: number of its unanswered requests, and order among
-    /// connections with as many.
+    /// The key among the free connections of the open model: the number of unanswered requests, and the order among
+    /// connections with the same number.
     pub(crate) place: Option<(usize, u64)>,
-    /// True if the connection gets no answer after its latest one.
+    /// True if the connection accepts no more requests.
     pub(crate) is_over: bool,
-    /// When opening it began.
+    /// The time at which the opening began.
     pub(crate) since: Nanos,
-    /// When it is given up; `MAX`: never.
+    /// The time at which the connection is given up; `MAX`: never.
     pub(crate) deadline: Nanos,
-    /// Unanswered requests, in order.
+    /// The unanswered requests, in order.
     pub(crate) jobs: VecDeque<Job>,
-    /// Number of `jobs` that have been sent completely.
+    /// The number of `jobs` that have been sent completely.
     sent: usize,
-    /// Bytes sent of the request after those.
+    /// The number of bytes that have been sent of the next request.
     part: usize,
-    /// Requests put on this connection.
+    /// The number of requests assigned to this connection.
     pub(crate) asked: u64,
-    /// Number of requests on this connection that were answered.
+    /// The number of requests that were answered on this connection.
     pub(crate) answered: u64,
     pub(crate) answers: Answers,
-    /// The requests of an HTTP/2 connection, in the place of `sent`, `part` and `answers`.
+    /// The requests of an HTTP/2 connection. Replaces `sent`, `part` and `answers`.
     pub(crate) streams: Option<Box<Streams>>,
-    /// Received bytes that were not used yet.
+    /// Received bytes that have not been parsed yet.
     pub(crate) rest: Vec<u8>,
     wants_output: bool,
-    /// The system accepts no more bytes, because the server has closed or reads no more. Unread answers may still be
-    /// there.
+    /// True if the system accepts no more bytes, because the server has closed the connection or stopped reading. There
+    /// may still be unread responses.
     pub(crate) output_failed: bool,
-    /// Set if the connection is to be read again at once; true if its end is known to have arrived.
+    /// Set if the connection must be read again at once; true if the end of its input is known to have arrived.
     pub(crate) again: Option<bool>,
 }
 
@@ -96,18 +96,18 @@ impl<S> Connection<S> {
         self.jobs.push_back(job);
     }
 
-    /// Returns the number of requests that may be under way on an open connection; `pipeline` is the plan's.
+    /// Returns the maximum number of concurrent requests on this connection; `pipeline` is the plan's limit.
     pub(crate) fn most(&self, pipeline: usize) -> usize {
         self.streams.as_ref().map_or(pipeline, |streams| streams.most().min(pipeline))
     }
 
-    /// Returns true if a part of the first unanswered request was sent, so that the server may answer it.
+    /// Returns true if a part of the first unanswered request has been sent, so the server may answer it.
     pub(crate) fn may_be_answered(&self) -> bool {
         self.sent > 0 || self.part > 0
     }
 
-    /// Takes the answered request. Returns whether it had been sent completely; if not, its rest would disturb the next
-    /// one.
+    /// Removes and returns the first request, which has been answered. The flag is false if the request was not sent
+    /// completely; then its rest would corrupt the next one.
     pub(crate) fn pop(&mut self) -> Option<(Job, bool)> {
         let job = self.jobs.pop_front()?;
         self.answered += 1;
@@ -122,7 +122,7 @@ impl<S> Connection<S> {
         (self.sent < self.jobs.len() || self.streams.is_some()) && !self.output_failed
     }
 
-    /// Sends as much as the system accepts; returns the number of bytes.
+    /// Sends as much as the system accepts. Returns the number of bytes.
     pub(crate) fn flush<N: Net<Socket = S>>(&mut self, net: &mut N, script: &Script, slot: usize) -> io::Result<usize> {
         let Some(socket) = &mut self.socket else { return Ok(0) };
         let mut total = 0;

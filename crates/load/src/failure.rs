@@ -46,7 +46,7 @@ impl Class {
     }
 }
 
-/// A class with details that distinguish failures of that class.
+/// A failure: its class, and a detail that distinguishes it within the class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Failure {
     pub(crate) class: Class,
@@ -82,12 +82,12 @@ impl Failure {
         Self::named(Class::Malformed, violation.name())
     }
 
-    /// Returns the failure with a code that a server of HTTP/2 has sent.
+    /// Returns the failure for an error code that an HTTP/2 server has sent.
     pub(crate) fn code(class: Class, code: u32) -> Self {
         Self::named(class, ErrorCode::name_of(code))
     }
 
-    /// Returns the failure of a connection that could not be opened.
+    /// Returns the failure for a connection that could not be opened.
     pub(crate) fn to_connect(error: &io::Error) -> Self {
         if let Some(fault) = error.get_ref().and_then(|error| error.downcast_ref::<TlsFault>()) {
             return Self::named(Class::Tls, fault.kind);
@@ -108,7 +108,7 @@ impl Failure {
         }
     }
 
-    /// Returns the detail; empty if the class says everything.
+    /// Returns the detail; empty if the class has no details.
     pub(crate) fn detail(self) -> String {
         match self.detail {
             Detail::None => String::new(),
@@ -119,7 +119,7 @@ impl Failure {
     }
 }
 
-/// Returns the name of an error of connect(2); the number of any other error.
+/// Returns the name of an error of connect(2), or the number of any other error.
 fn error_name(number: i32) -> String {
     let name = match Errno::from_raw_os_error(number) {
         Errno::ACCESS => "EACCES",

@@ -1,4 +1,4 @@
-//! Distributions of times: HdrHistogram, and its file formats.
+//! Histograms of times, in HdrHistogram's form and file formats.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,13 +6,13 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer}
 use std::fmt;
 use std::io::{Cursor, Write as _};
 
-/// Times in nanoseconds, with three digits, up to an hour; longer times count as an hour.
+/// A histogram of times in nanoseconds, with three significant digits. Times above an hour count as an hour.
 #[derive(Clone)]
 pub struct Histogram {
     counts: hdrhistogram::Histogram<u64>,
 }
 
-/// The text is not a histogram that can be read.
+/// The error for a text that is not a readable histogram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotAHistogram {
     /// The reason why the text cannot be read.
@@ -27,14 +27,14 @@ impl fmt::Display for NotAHistogram {
 
 impl std::error::Error for NotAHistogram {}
 
-/// A part of a distribution.
+/// One bucket of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bucket {
-    /// The longest time of this part.
+    /// The longest time in the bucket.
     pub value: u64,
-    /// Number of times in this part.
+    /// The number of times in the bucket.
     pub count: u64,
-    /// The share of all times that are at most this long, from 0 to 1.
+    /// The fraction of all times that are at most this long, from 0 to 1.
     pub quantile: f64,
 }
 
@@ -51,11 +51,11 @@ impl fmt::Debug for Histogram {
 }
 
 impl Histogram {
-    /// The shortest distinguishable time, in nanoseconds.
+    /// The shortest time that is distinguished, in nanoseconds.
     pub const LOWEST: u64 = 1;
-    /// The longest distinguishable time, in nanoseconds.
+    /// The longest time that is distinguished, in nanoseconds.
     pub const HIGHEST: u64 = 3_600_000_000_000;
-    /// Significant digits.
+    /// The number of significant digits.
     pub const DIGITS: u8 = 3;
 
     /// Creates an empty histogram.
@@ -68,13 +68,13 @@ impl Histogram {
         Self { counts: counts.expect("valid bounds") }
     }
 
-    /// Counts a time.
+    /// Adds a time.
     #[inline]
     pub fn record(&mut self, nanoseconds: u64) {
         self.counts.saturating_record(nanoseconds);
     }
 
-    /// Counts a time `count` times.
+    /// Adds a time `count` times.
     pub fn record_many(&mut self, nanoseconds: u64, count: u64) {
         self.counts.saturating_record_n(nanoseconds, count);
     }
@@ -82,7 +82,7 @@ impl Histogram {
     /// Adds all times of `other`.
     ///
     /// # Panics
-    /// Never: the histogram grows if another program's is larger.
+    /// Never: this histogram grows if that of another program has a larger range.
     pub fn merge(&mut self, other: &Self) {
         self.counts.auto(true);
         self.counts.add(&other.counts).expect("it grows as needed");
@@ -100,21 +100,21 @@ impl Histogram {
         self.counts.len()
     }
 
-    /// Returns true if no time was recorded.
+    /// Returns true if there are no times.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
 
-    /// Returns the time that a share of all times, from 0 to 1, does not exceed: the longest one that is not
-    /// distinguishable from it. `None` if the histogram is empty.
+    /// Returns the quantile, a fraction from 0 to 1: the longest time in the bucket below which that fraction of all
+    /// times lies. `None` if the histogram is empty.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<u64> {
-        // The longest time of the same bucket may be longer than the longest time counted.
+        // The upper bound of the bucket may exceed the longest recorded time.
         (!self.is_empty()).then(|| self.counts.value_at_quantile(quantile).min(self.counts.max()))
     }
 
-    /// Returns the number of times that are at most this long, as far as they are distinguishable.
+    /// Returns the number of times that are at most this long, at the resolution of the histogram.
     #[must_use]
     pub fn count_up_to(&self, nanoseconds: u64) -> u64 {
         self.counts
@@ -125,8 +125,8 @@ impl Histogram {
             + self.partial(nanoseconds)
     }
 
-    /// Returns the number of times in the bucket of `nanoseconds`; 0 if this is the last value of the bucket, which was
-    /// counted already.
+    /// Returns the number of times in the bucket of `nanoseconds`; 0 if `nanoseconds` is the upper bound of the bucket,
+    /// because the caller has counted that bucket already.
     fn partial(&self, nanoseconds: u64) -> u64 {
         let last = self.counts.highest_equivalent(nanoseconds);
         if last == nanoseconds { 0 } else { self.counts.count_at(nanoseconds) }
@@ -144,19 +144,19 @@ impl Histogram {
         (!self.is_empty()).then(|| self.counts.max())
     }
 
-    /// Returns the mean, as far as times are distinguishable; `None` if the histogram is empty.
+    /// Returns the mean, at the resolution of the histogram; `None` if it is empty.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         (!self.is_empty()).then(|| self.counts.mean())
     }
 
-    /// Returns the standard deviation, as far as times are distinguishable; `None` if the histogram is empty.
+    /// Returns the standard deviation, at the resolution of the histogram; `None` if it is empty.
     #[must_use]
     pub fn deviation(&self) -> Option<f64> {
         (!self.is_empty()).then(|| self.counts.stdev())
     }
 
-    /// Returns each distinct time, in order.
+    /// Returns the buckets that are not empty, in ascending order.
     pub fn recorded(&self) -> impl Iterator<Item = Bucket> + '_ {
         let total = self.counts.len();
         let mut so_far = 0;
@@ -166,9 +166,8 @@ impl Histogram {
         })
     }
 
-    /// Returns the distribution for a plot with a logarithmic axis of quantiles: `steps` points each time that the
-    /// distance to 1 halves. `value` is the time at that quantile, `count` the number of times between it and the point
-    /// before.
+    /// Returns the distribution for a plot with a logarithmic axis of quantiles, with `steps` points for each halving
+    /// of the distance to 1. `value` is the time at the quantile, `count` the number of times since the previous point.
     pub fn spectrum(&self, steps: u32) -> impl Iterator<Item = Bucket> + '_ {
         self.counts.iter_quantiles(steps.max(1)).map(|at| Bucket {
             value: at.value_iterated_to().min(self.counts.max()),
@@ -188,10 +187,10 @@ impl Histogram {
         STANDARD.encode(bytes)
     }
 
-    /// Reads that format, compressed or not, also as written by another program.
+    /// Decodes a histogram in format V2, compressed or not, also from other programs.
     ///
     /// # Errors
-    /// If the text is something else, or exceeds the supported bounds.
+    /// If the text is not such a histogram, or exceeds the supported range.
     pub fn decode(text: &str) -> Result<Self, NotAHistogram> {
         let no = |problem: String| NotAHistogram { problem };
         let bytes = STANDARD.decode(text.trim()).map_err(|error| no(format!("not base64: {error}")))?;
@@ -203,8 +202,8 @@ impl Histogram {
         Ok(all)
     }
 
-    /// Returns the header of a log of intervals (HdrHistogram's log format 1.3). `start` is in seconds since 1970;
-    /// times in the lines count from it.
+    /// Returns the header of a log of intervals (HdrHistogram's log format 1.3). `start` is in seconds since 1970; the
+    /// times in the lines are relative to it.
     ///
     /// # Panics
     /// Never: writing to memory does not fail.
@@ -212,7 +211,7 @@ impl Histogram {
     pub fn log_head(start: f64, comments: &[&str]) -> String {
         let mut log = Vec::new();
         for comment in comments {
-            // A text after a line feed would be read as a line of its own.
+            // Text after a line feed would be read as another line of the log.
             for line in comment.lines() {
                 writeln!(log, "#{line}").expect("memory takes all");
             }
@@ -224,13 +223,13 @@ impl Histogram {
         String::from_utf8(log).expect("text")
     }
 
-    /// Returns a line of such a log: an interval that begins at `at` seconds from the start. Its maximum is in
-    /// milliseconds, as the format demands.
+    /// Returns a line of a log: an interval that begins `at` seconds after the start. The maximum is in milliseconds,
+    /// as the format requires.
     #[must_use]
     pub fn log_line(&self, at: f64, seconds: f64, tag: Option<&str>) -> String {
         #[allow(clippy::cast_precision_loss, reason = "an hour of nanoseconds fits")]
         let max = self.counts.max() as f64 / 1e6;
-        // A tag ends at a comma or a space.
+        // A comma or a space would end the tag.
         let tag = tag.map_or(String::new(), |tag| format!("Tag={},", tag.replace([',', ' ', '\r', '\n'], "_")));
         format!("{tag}{at:.3},{seconds:.3},{max:.3},{}\n", self.encode())
     }

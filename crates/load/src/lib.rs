@@ -1,4 +1,4 @@
-//! A load generator: a [`Plan`](plan::Plan) goes in, a [`Measured`](result::Measured) comes out.
+//! A load generator: it executes a [`Plan`](plan::Plan) and returns a [`Measured`](result::Measured).
 //!
 //! ```text
 //!   plan ──▶ script (requests as bytes) ──┐
@@ -7,15 +7,15 @@
 //!                  result ◀── tally ◀── checks ◀──────┴──────── answers (wire's client role) ◀─┘
 //! ```
 //!
-//! One generator is one thread and one poller, and reports how much of its processor it used. Several processes share a
-//! load by taking a part of the plan each, and their histograms are merged. Every response is read by [`wire`]'s strict
-//! rules. A request that was not answered as expected is counted by what went wrong.
+//! A generator uses one thread and one poller, and reports how much processor time it used. To share a load, several
+//! processes each execute a part of the plan, and their histograms are merged. Every response is parsed strictly, by
+//! [`wire`]. A request without the expected response is counted by the kind of failure.
 //!
 //! # Time and sockets are arguments
 //!
-//! [`Generator`] gets the time as an argument and its sockets from a [`Net`], as the engine does. [`run`] drives one
-//! with the operating system's sockets. Tests drive one with a scripted server and a virtual clock, so that the result
-//! can be compared with what must come out.
+//! [`Generator`] gets the time as an argument and its sockets from a [`Net`], like the engine. [`run`] drives a
+//! generator with the sockets of the operating system. Tests drive one with a scripted server and a virtual clock, so
+//! that they can compare the result with the exact expected values.
 #![forbid(unsafe_code)]
 
 pub mod answers;

@@ -1,16 +1,16 @@
-//! The generator's interface to the operating system, which a simulation can replace.
+//! The generator's interface to the network, which tests replace by a simulation.
 
 pub use engine::Moved;
 use std::fmt;
 use std::io::{self, IoSlice};
 
-/// Nanoseconds since the start of a run.
+/// A time in nanoseconds since the start of a run.
 pub type Nanos = u64;
 
-/// The reason why a handshake of TLS has failed, as the error of a connection that could not be opened.
+/// The reason for a failed TLS handshake, wrapped in the error of a connection that could not be opened.
 #[derive(Debug)]
 pub(crate) struct TlsFault {
-    /// `certificate`, `alert`, `protocol` or `alpn`.
+    /// The kind: `certificate`, `alert`, `protocol` or `alpn`.
     pub(crate) kind: &'static str,
     pub(crate) text: String,
 }
@@ -23,29 +23,29 @@ impl fmt::Display for TlsFault {
 
 impl std::error::Error for TlsFault {}
 
-/// Sockets that connect. None of the calls blocks.
+/// Client sockets. No method blocks.
 ///
-/// Readiness is passed to [`Generator::ready`](crate::Generator::ready), edge-triggered: input, its end, an error, an
-/// opened connection; and space for output if [requested](Net::want_output).
+/// Readiness is reported to [`Generator::ready`](crate::Generator::ready), edge-triggered: input, the end of input, an
+/// error, an opened connection; and space for output, if [requested](Net::want_output).
 pub trait Net {
-    /// A connection, which may still be opening, with TLS if the target has it. Dropping it closes it.
+    /// A connection, which may still be opening, with TLS if the target uses it. Dropping it closes the connection.
     type Socket;
 
-    /// Begins to open a connection to one of the target's addresses. Its readiness is reported with `slot`.
+    /// Starts to open a connection to one of the target's addresses. Its readiness is reported with `slot`.
     ///
-    /// `None`: the server's queue is full and the system does not wait for it (Unix sockets); the caller tries again
-    /// later.
+    /// Returns `None` if the server's backlog is full and the system does not wait for it (Unix sockets). The caller
+    /// tries again later.
     fn connect(&mut self, address: usize, slot: usize) -> io::Result<Option<Self::Socket>>;
 
-    /// Returns true once the connection is open; an error if it failed to open.
+    /// Returns true if the connection is open, and an error if it failed to open.
     fn is_open(&mut self, socket: &mut Self::Socket) -> io::Result<bool>;
 
-    /// Sends the slices in one call. While the connection opens, this returns [`Moved::WouldBlock`].
+    /// Sends the slices in one call. Returns [`Moved::WouldBlock`] while the connection is opening.
     fn send(&mut self, socket: &mut Self::Socket, slices: &[IoSlice<'_>]) -> io::Result<Moved>;
 
-    /// Receives into `buffer`; zero bytes are the end of input.
+    /// Receives into `buffer`. A result of zero bytes is the end of input.
     fn receive(&mut self, socket: &mut Self::Socket, buffer: &mut [u8]) -> io::Result<Moved>;
 
-    /// Requests reports of space for output, and of the connection's opening.
+    /// Requests a report when there is space for output, or when the connection has opened.
     fn want_output(&mut self, socket: &mut Self::Socket, slot: usize) -> io::Result<()>;
 }

@@ -1,8 +1,8 @@
-//! A server that does next to nothing. A run against it measures the generator, the kernel and the machine.
+//! A minimal server. A run against it measures the limits of the generator, the kernel and the machine.
 //!
-//! Every request gets the same bytes. The server reads only those parts of a head that decide the end of the request or
-//! of its connection: the version, `Connection` and `Content-Length`. Chunked bodies are not supported. The server is
-//! for local measurements, so there are no time limits, and a head that does not end is cut.
+//! Every request gets the same response. The server parses only those parts of a head that determine the end of the
+//! request and of its connection: the version, `Connection` and `Content-Length`. It does not support chunked bodies.
+//! It is for local measurements, so it has no time limits; it closes a connection whose head does not end.
 
 use engine::{Accepted, EngineSocket, Moved, Net as _, Os, Readiness, Socket as _};
 use memchr::memmem;
@@ -10,20 +10,20 @@ use slab::Slab;
 use std::io::{self, IoSlice};
 use std::time::Duration;
 
-/// Size of a receive, in bytes.
+/// The size of a receive buffer, in bytes.
 const READ: usize = 64 * 1024;
 
-/// Limit of a head, in bytes.
+/// The maximum size of a head, in bytes.
 const HEAD_MAX: usize = 256 * 1024;
 
-/// The longest wait before `observe` is called.
+/// The longest wait between two calls of `observe`.
 const NAP: Duration = Duration::from_millis(200);
 
-/// Answers each request on the connections of `listener` with `answer`, or with `last` if its connection closes
-/// afterwards, until `observe` returns false.
+/// Sends `answer` to each request on the connections of `listener`, or `last` if the connection closes after it, until
+/// `observe` returns false.
 ///
 /// # Errors
-/// If the system refuses a poller, or the socket does not listen.
+/// If the system cannot create a poller, or the socket does not listen.
 pub fn serve(listener: &EngineSocket, answer: &[u8], last: &[u8], mut observe: impl FnMut() -> bool) -> io::Result<()> {
     let (mut os, mut poller, _waker) = Os::new()?;
     os.listen(listener, 0)?;
@@ -53,17 +53,17 @@ struct Null<'answers> {
 
 struct Peer {
     socket: EngineSocket,
-    /// The received part of a head.
+    /// The received part of an incomplete head.
     head: Vec<u8>,
-    /// A request whose body may not have arrived; whether it is the connection's last one.
+    /// Set while the body of a request is awaited; true if the request is the last of its connection.
     asked: Option<bool>,
-    /// Remaining bytes of a body.
+    /// The number of body bytes that have not arrived.
     body: u64,
-    /// Bytes that the socket has not accepted yet.
+    /// The bytes that the socket has not accepted yet.
     output: Vec<u8>,
-    /// True once the connection's last answer was put into `output`.
+    /// True once `output` contains the connection's last response.
     is_last: bool,
-    /// True once the poller was asked to report space for output.
+    /// True once the poller watches for space for output.
     awaits_room: bool,
 }
 
@@ -86,7 +86,7 @@ impl Null<'_> {
         }
     }
 
-    /// Receives everything there is, and answers it.
+    /// Receives and answers all requests that have arrived.
     fn drive(&mut self, slot: usize) {
         let Some(peer) = self.peers.get_mut(slot) else { return };
         let goes_on = peer.turn(&mut self.input, self.answer, self.last)
@@ -106,13 +106,13 @@ impl Peer {
         Self { socket, head, asked: None, body: 0, output, is_last: false, awaits_room: false }
     }
 
-    /// Receives and answers requests until the socket would block. Returns false if the connection is to be closed.
+    /// Receives and answers requests until the socket would block. Returns false if the connection must be closed.
     fn turn(&mut self, input: &mut [u8], answer: &[u8], last: &[u8]) -> bool {
         loop {
             if !self.flush() {
                 return false;
             }
-            // Nothing more is read before the answers are sent.
+            // No more requests are read before all responses are sent.
             if self.is_last || !self.output.is_empty() {
                 return !(self.is_last && self.output.is_empty());
             }
@@ -123,7 +123,7 @@ impl Peer {
                     if !self.take(&input[..count], answer, last) {
                         return false;
                     }
-                    // A short read has drained the socket.
+                    // A short read means that the socket has no more data.
                     if count < input.len() {
                         return self.flush() && !(self.is_last && self.output.is_empty());
                     }
@@ -132,7 +132,7 @@ impl Peer {
         }
     }
 
-    /// Reads requests and appends their answers to `output`; returns false if they are malformed.
+    /// Parses requests and appends the responses to `output`. Returns false if a request is malformed.
     fn take(&mut self, input: &[u8], answer: &[u8], last: &[u8]) -> bool {
         let mut begun = std::mem::take(&mut self.head);
         let mut rest = input;
@@ -166,7 +166,7 @@ impl Peer {
         }
     }
 
-    /// Sends `output` as far as the socket accepts it. Returns false if sending failed.
+    /// Sends `output` as far as the socket accepts it. Returns false on an error.
     fn flush(&mut self) -> bool {
         let mut sent = 0;
         while sent < self.output.len() {
@@ -181,7 +181,8 @@ impl Peer {
     }
 }
 
-/// Returns true if a request is the last one of its connection (RFC 9112 section 9.3), and the length of its body.
+/// Parses a head. Returns true if the request is the last one of its connection (RFC 9112 section 9.3), and the length
+/// of its body.
 fn read(head: &[u8]) -> (bool, u64) {
     let mut lines = head.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_end);
     let mut is_last = lines.next().is_some_and(|line| line.ends_with(b"HTTP/1.0"));

@@ -1,135 +1,134 @@
-//! The plan of a measurement, as JSON.
+//! The plan of a measurement, read from JSON.
 //!
-//! All times are seconds, as numbers with fractions. A key that is listed here without a default must be given; a key
-//! that is not listed here is refused.
+//! All times are numbers of seconds and may have fractions. A key without a default below is required; an unknown key
+//! is an error.
 //!
 //! ```text
 //! {
-//!   "target": {"host": "localhost:8000",              the value of Host, unless a request's fields have one
+//!   "target": {"host": "localhost:8000",              the value of Host, unless a request's fields set it
 //!              "addresses": ["127.0.0.1:8000"],       used in turn, or else
-//!              "unix": "/run/app.sock"},              ("@name": an abstract one)
+//!              "unix": "/run/app.sock"},              ("@name": an abstract socket)
 //!
-//!   "model": {"closed": {"connections": 10,           each sends, waits for the answer, thinks, and sends again
+//!   "model": {"closed": {"connections": 10,           each user sends, waits for the response, thinks, and repeats
 //!                        "pipeline": 1,               unanswered requests on a connection
-//!                        "think": 0,                  between an answer and the next request
+//!                        "think": 0,                  time between a response and the next request
 //!                        "thinking": "constant"}}     or "exponential", with `think` as its mean
-//!         or {"open":   {"rate": 100,                 requests per second, whatever the server does
+//!         or {"open":   {"rate": 100,                 requests per second, independent of the server
 //!                        "stages": [{"seconds": 30, "rate": 200}],
-//!                                                     after the start the rate changes evenly to `rate` within so many
-//!                                                     seconds (0: at once), then to that of the next stage; the last
-//!                                                     one stays; default: none
-//!                        "arrivals": "constant",      at equal intervals as far as the rate is constant, or "poisson"
-//!                        "phase": 0,                  of constant arrivals: the part of an interval, from 0 to below 1,
-//!                                                     by which they are late, so that several processes interleave
-//!                        "schedule": null,            [[1.5, 0], ...]: when each request is due, in order, and its
-//!                                                     index, in place of a rate; give their number as `count`
-//!                        "connections": 0,            opened at the start; further ones when they are needed
+//!                                                     from the start the rate changes linearly to `rate` within
+//!                                                     `seconds` (0: at once), then to the rate of the next stage; the
+//!                                                     last rate stays; default: none
+//!                        "arrivals": "constant",      at equal intervals while the rate is constant, or "poisson"
+//!                        "phase": 0,                  for constant arrivals: the fraction of an interval, 0 to < 1,
+//!                                                     by which they are shifted, so that processes interleave
+//!                        "schedule": null,            [[1.5, 0], ...]: the due time and the index of each request, in
+//!                                                     order, instead of a rate; give their number as `count`
+//!                        "connections": 0,            opened at the start; others are opened when needed
 //!                        "max_connections": 1000,
-//!                        "pipeline": 1,               unanswered requests on a connection before another is opened
+//!                        "pipeline": 1,               unanswered requests per connection before another is opened
 //!                        "max_waiting": 100000,       requests that may wait for a connection; more are dropped
-//!                        "max_wait": null}},          for how long each may (null: as long as `timeout`)
+//!                        "max_wait": null}},          the time that each may wait (null: as long as `timeout`)
 //!
-//!   "duration": 10, or "count": 10000,                how long, or how many requests, after the warm-up
-//!   "warmup": {"seconds": 0} or {"requests": 0},      these are sent and checked, and not measured
+//!   "duration": 10, or "count": 10000,                the time, or the number of requests, after the warm-up
+//!   "warmup": {"seconds": 0} or {"requests": 0},      requests that are sent and checked, but not measured
 //!
-//!   "tls": {"name": "localhost",                      of the server's certificate; default: no TLS
-//!           "roots": "-----BEGIN ..."},               certificates of authorities in PEM; null: any certificate will do
-//!   "version": "1.1",                                 or "1.0", or "2": by ALPN with TLS, by prior knowledge without;
-//!                                                     `pipeline` is then the number of streams of a connection
+//!   "tls": {"name": "localhost",                      the name in the server's certificate; default: no TLS
+//!           "roots": "-----BEGIN ..."},               trusted authorities in PEM; null: any certificate is accepted
+//!   "version": "1.1",                                 or "1.0", or "2" (with TLS by ALPN, else by prior knowledge);
+//!                                                     for "2", `pipeline` is the number of concurrent streams
 //!   "keep_alive": true,                               or false, or N: requests on one connection
-//!   "timeout": 30,                                    of a request, from when it is put on a connection
-//!   "patience": 5,                                    ends the run if no connection could be opened for so long; null:
-//! never
-//!   "seed": 0,                                        of all random choices
-//!   "order": "turn",                                  or "random": each drawn by its weight
+//!   "timeout": 30,                                    of a request, from its assignment to a connection
+//!   "patience": 5,                                    ends the run if no connection opens for so long; null: never
+//!   "seed": 0,                                        the seed of all random choices
+//!   "order": "turn",                                  or "random", by weight
 //!   "requests": [{"method": "GET", "path": "/",
 //!                 "fields": [["User-Agent", "kirsch"]],   sent in this order, after Host unless it is among them
-//!                 "body": null,                       base64; null: none; "": an empty one
-//!                 "chunked": false,                   the body goes out in chunks of 16 KiB
+//!                 "body": null,                       base64; null: no body; "": an empty body
+//!                 "chunked": false,                   true: the body is sent in chunks of 16 KiB
 //!                 "weight": 1,
-//!                 "checks": null}],                   in place of those below
-//!   "checks": {"status": [[200, 399]],                numbers, and ranges with both ends
-//!              "length": null,                        of the decoded body, in bytes; "first": as the first response
-//!              "sha256": null},                       of the decoded body, in hex; "first": as the first response
+//!                 "checks": null}],                   replaces the checks below
+//!   "checks": {"status": [[200, 399]],                numbers, and ranges that include both ends
+//!              "length": null,                        of the decoded body, in bytes; "first": like the first response
+//!              "sha256": null},                       of the decoded body, in hex; "first": like the first response
 //!
-//!   "start_at": null,                                 seconds since 1970, so that several processes begin together
-//!   "interval": 1,                                    of the time series
-//!   "progress": 0.25                                  between reports while it runs
+//!   "start_at": null,                                 seconds since 1970; for several processes to begin together
+//!   "interval": 1,                                    the length of an interval of the time series
+//!   "progress": 0.25                                  time between two reports of progress
 //! }
 //! ```
 //!
 //! # Which latency
 //!
-//! Latency is counted from the time at which a request is *due*. In the open model that is its place in the schedule,
-//! whether or not a connection was free, and whether or not the generator was in time. So a server that stalls delays
-//! all requests that are due meanwhile, not only those that it has received ("coordinated omission"). In the closed
-//! model it is the end of the think time, before a connection is opened. Service time is counted from when the request
-//! is put on an open connection.
+//! Latency is counted from the time at which a request is *due*. In the open model that is its time in the schedule,
+//! even if no connection was free or the generator was late. So a server that stalls delays all requests that become
+//! due meanwhile, not only those that it has received (otherwise: "coordinated omission"). In the closed model a
+//! request is due at the end of the think time, before a connection is opened. Service time is counted from when the
+//! request is assigned to an open connection.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A run of one generator.
+/// The parameters of one run of a load generator process.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// The server.
+    /// The address of the server.
     pub target: Target,
-    /// The rule by which requests are sent.
+    /// The load model: the rule that determines when requests are sent.
     pub model: Model,
-    /// The duration of the measurement, in seconds; this or `count`.
+    /// The duration of the measurement, in seconds. Give either this or `count`.
     #[serde(default)]
     pub duration: Option<f64>,
-    /// The number of requests to measure.
+    /// The number of measured requests. Give either this or `duration`.
     #[serde(default)]
     pub count: Option<u64>,
     /// The requests that are sent before the measurement.
     #[serde(default)]
     pub warmup: Warmup,
-    /// The encryption of connections; `None`: none.
+    /// The TLS settings; `None`: no TLS.
     #[serde(default)]
     pub tls: Option<Tls>,
     /// The version of HTTP.
     #[serde(default)]
     pub version: Version,
-    /// The number of requests for which a connection is used.
+    /// The number of requests that one connection serves.
     #[serde(default)]
     pub keep_alive: KeepAlive,
-    /// Seconds for a request, from when it is put on a connection.
+    /// The time limit of a request in seconds, from its assignment to a connection.
     #[serde(default = "thirty")]
     pub timeout: f64,
-    /// Seconds for which opening connections may fail while nothing else happens; then the run ends.
+    /// The run ends if no connection could be opened for this many seconds; `None`: never.
     #[serde(default = "five")]
     pub patience: Option<f64>,
-    /// Seed of the order, the arrivals and the think times.
+    /// The seed of all random choices: the order, the arrivals and the think times.
     #[serde(default)]
     pub seed: u64,
-    /// The rule that chooses the next request.
+    /// The rule by which the next request is chosen.
     #[serde(default)]
     pub order: Order,
-    /// The requests.
+    /// The requests to choose from.
     pub requests: Vec<Request>,
     /// The checks of every response, unless a request has its own.
     #[serde(default)]
     pub checks: Checks,
-    /// When to begin, in seconds since 1970; used by the driver of the generator.
+    /// The start time in seconds since 1970, for the driver of the generator; `None`: at once.
     #[serde(default)]
     pub start_at: Option<f64>,
-    /// Length of an interval of the time series, in seconds.
+    /// The length of an interval of the time series, in seconds.
     #[serde(default = "one")]
     pub interval: f64,
-    /// Seconds between reports of progress; used by the driver of the generator.
+    /// The number of seconds between two reports of progress, for the driver of the generator.
     #[serde(default = "quarter")]
     pub progress: f64,
 }
 
-/// The address of the server: TCP addresses, used in turn, or a Unix socket.
+/// The address of the server: one or more TCP addresses, used in turn, or a Unix socket.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
-    /// `uri-host [":" port]` (RFC 9110 section 7.2).
+    /// The value of the Host field: `uri-host [":" port]` (RFC 9110 section 7.2).
     pub host: String,
     /// TCP addresses.
     #[serde(default)]
@@ -139,13 +138,13 @@ pub struct Target {
     pub unix: Option<String>,
 }
 
-/// The rule by which requests are sent.
+/// The load model: the rule that determines when requests are sent.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Model {
-    /// The server's answer to the request before: a number of users, each with a connection.
+    /// A number of users, each with a connection, send the next request after the response to the last one.
     Closed(Closed),
-    /// A schedule.
+    /// Requests are sent on a schedule, independent of the responses.
     Open(Open),
 }
 
@@ -153,12 +152,12 @@ pub enum Model {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Closed {
-    /// Number of users, each with a connection.
+    /// The number of users, each with a connection.
     pub connections: usize,
-    /// Maximum number of unanswered requests on a connection.
+    /// The maximum number of unanswered requests on a connection.
     #[serde(default = "one_request")]
     pub pipeline: usize,
-    /// Seconds between an answer and the next request.
+    /// The number of seconds between a response and the next request.
     #[serde(default)]
     pub think: f64,
     /// The distribution of think times.
@@ -166,14 +165,14 @@ pub struct Closed {
     pub thinking: Thinking,
 }
 
-/// Distributions of think times.
+/// The distribution of think times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Thinking {
     /// All think times are equal.
     #[default]
     Constant,
-    /// Exponential.
+    /// Think times are exponentially distributed.
     Exponential,
 }
 
@@ -181,67 +180,67 @@ pub enum Thinking {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Open {
-    /// Requests per second at the start.
+    /// The number of requests per second at the start.
     #[serde(default)]
     pub rate: f64,
-    /// The changes of the rate, one after the other.
+    /// The consecutive changes of the rate.
     #[serde(default)]
     pub stages: Vec<RateStage>,
-    /// Their distribution.
+    /// The distribution of arrivals.
     #[serde(default)]
     pub arrivals: Arrivals,
-    /// The part of an interval by which constant arrivals are late.
+    /// The fraction of an interval by which constant arrivals are shifted, from 0 to below 1.
     #[serde(default)]
     pub phase: f64,
-    /// When each request is due, in seconds, and its index; in place of a rate.
+    /// The time at which each request is due, in seconds, and its index. Replaces the rate.
     #[serde(default)]
     pub schedule: Option<Vec<(f64, usize)>>,
-    /// Number of connections opened at the start.
+    /// The number of connections opened at the start.
     #[serde(default)]
     pub connections: usize,
-    /// Maximum number of open connections.
+    /// The maximum number of open connections.
     #[serde(default = "thousand")]
     pub max_connections: usize,
-    /// Unanswered requests on a connection. A request that is due goes to the open connection with the fewest, if that
-    /// has fewer than this; otherwise a new one is opened.
+    /// The number of unanswered requests per connection. A due request is sent on the open connection with the fewest,
+    /// if that has fewer than this number; otherwise a new connection is opened.
     #[serde(default = "one_request")]
     pub pipeline: usize,
-    /// Maximum number of requests that wait for a connection.
+    /// The maximum number of requests that wait for a connection. Further ones are dropped.
     #[serde(default = "hundred_thousand")]
     pub max_waiting: usize,
-    /// Seconds for which a request may wait for a connection; default: the timeout.
+    /// The number of seconds that a request may wait for a connection; `None`: the timeout.
     #[serde(default)]
     pub max_wait: Option<f64>,
 }
 
-/// An even change of the rate of the open model.
+/// A linear change of the open model's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateStage {
-    /// Duration of the change in seconds; 0: it happens at once.
+    /// The duration of the change in seconds; 0: the rate changes at once.
     pub seconds: f64,
-    /// Requests per second at its end.
+    /// The number of requests per second at the end of the change.
     pub rate: f64,
 }
 
-/// Distributions of the arrivals of the open model.
+/// The distribution of arrivals in the open model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arrivals {
-    /// At equal intervals.
+    /// Arrivals at equal intervals.
     #[default]
     Constant,
-    /// Independent of each other, like those of many users.
+    /// Independent arrivals (a Poisson process), like those of many users.
     Poisson,
 }
 
-/// The requests that are sent before the measurement.
+/// The requests that are sent before the measurement, and are not measured.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Warmup {
-    /// Everything that is sent within this many seconds.
+    /// All requests within this many seconds.
     Seconds(f64),
-    /// The first requests, this many.
+    /// The first requests, by number.
     Requests(u64),
 }
 
@@ -251,21 +250,21 @@ impl Default for Warmup {
     }
 }
 
-/// The encryption of connections.
+/// The TLS settings.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
     /// The name or address that the server's certificate must have.
     pub name: String,
-    /// The certificates of the authorities that are trusted, in PEM; `None`: any certificate will do.
+    /// The certificates of the trusted authorities in PEM; `None`: any certificate is accepted.
     #[serde(default)]
     pub roots: Option<String>,
 }
 
-/// HTTP's version, of requests.
+/// The version of HTTP in which requests are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Version {
-    /// HTTP/1.0, as `ab` uses.
+    /// HTTP/1.0, which `ab` uses.
     #[serde(rename = "1.0")]
     Http10,
     /// HTTP/1.1.
@@ -277,13 +276,13 @@ pub enum Version {
     Http2,
 }
 
-/// The number of requests for which a connection is used.
+/// The number of requests that one connection serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum KeepAlive {
-    /// As long as the server allows, or for one request.
+    /// True: as many as the server allows. False: one.
     Switch(bool),
-    /// For this many requests.
+    /// At most this many.
     Requests(u64),
 }
 
@@ -294,7 +293,7 @@ impl Default for KeepAlive {
 }
 
 impl KeepAlive {
-    /// Returns the number of requests on one connection.
+    /// Returns the maximum number of requests on one connection.
     #[must_use]
     pub fn requests(self) -> u64 {
         match self {
@@ -305,54 +304,54 @@ impl KeepAlive {
     }
 }
 
-/// The rule that chooses the next request.
+/// The rule by which the next request is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// In order, again and again.
+    /// The requests in their order, repeatedly.
     #[default]
     Turn,
-    /// At random, by weight.
+    /// A random request, by weight.
     Random,
 }
 
-/// One request.
+/// A request of the plan.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
     /// The method, a token.
     #[serde(default = "get")]
     pub method: String,
-    /// The target: usually a path with its query.
+    /// The request target, usually a path with a query.
     pub path: String,
-    /// The fields, in the order in which they are sent.
+    /// The header fields, in the order in which they are sent.
     #[serde(default)]
     pub fields: Vec<(String, String)>,
-    /// The body in base64.
+    /// The body in base64; `None`: no body.
     #[serde(default)]
     pub body: Option<String>,
-    /// True to send the body in chunks, without its length.
+    /// True to send the body with the chunked transfer coding, without a declared length.
     #[serde(default)]
     pub chunked: bool,
-    /// The frequency with which the request is drawn, relative to others.
+    /// The relative frequency with which the request is chosen at random.
     #[serde(default = "one_weight")]
     pub weight: u32,
-    /// Checks in place of the plan's.
+    /// Checks that replace those of the plan.
     #[serde(default)]
     pub checks: Option<Checks>,
 }
 
-/// The checks of a response.
+/// The checks that a response must pass.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checks {
-    /// Any of these; empty: any status.
+    /// The accepted status codes; empty: any.
     #[serde(default = "no_errors")]
     pub status: Vec<StatusRange>,
-    /// Length of the decoded body in bytes.
+    /// The length of the decoded body in bytes.
     #[serde(default)]
     pub length: Option<Expected<u64>>,
-    /// SHA-256 of the decoded body, in hex.
+    /// The SHA-256 hash of the decoded body, in hex.
     #[serde(default)]
     pub sha256: Option<Expected<String>>,
 }
@@ -363,18 +362,18 @@ impl Default for Checks {
     }
 }
 
-/// Status codes.
+/// One or several accepted status codes.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum StatusRange {
-    /// One code.
+    /// One status code.
     One(u16),
-    /// A range, both ends included.
+    /// A range of status codes, both ends included.
     Range(u16, u16),
 }
 
 impl StatusRange {
-    /// Returns true if `status` is one of these codes.
+    /// Returns true if `status` is in the range.
     #[must_use]
     pub fn contains(self, status: u16) -> bool {
         match self {
@@ -384,11 +383,11 @@ impl StatusRange {
     }
 }
 
-/// A given value, or one taken from the first response to the same request.
+/// The expected value: a given one, or that of the first response to the same request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum Expected<T> {
-    /// `"first"`.
+    /// The word `"first"`.
     First(First),
     /// A given value.
     Given(T),
@@ -397,7 +396,7 @@ pub enum Expected<T> {
 /// The word `"first"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum First {
-    /// As in the first response to the same request.
+    /// The value of the first response to the same request.
     #[serde(rename = "first")]
     First,
 }
@@ -443,10 +442,10 @@ fn no_errors() -> Vec<StatusRange> {
     vec![StatusRange::Range(200, 399)]
 }
 
-/// A plan that cannot be carried out.
+/// The error for an invalid plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanError {
-    /// The place in the plan; empty if it is not even JSON.
+    /// The place of the error in the plan; empty if the text is not valid JSON or does not match the keys.
     pub place: String,
     /// The reason why the plan is invalid at that place.
     pub problem: String,
@@ -471,30 +470,30 @@ impl fmt::Display for PlanError {
 impl std::error::Error for PlanError {}
 
 impl Plan {
-    /// Limit of connections, of requests on one, and of waiting requests, which bounds their memory.
+    /// The upper limit for connections, for requests on one, and for waiting requests. It bounds their memory.
     const MOST: usize = 1_000_000;
-    /// Limit of intervals of a time series.
+    /// The upper limit for the number of intervals in a time series.
     const MOST_INTERVALS: f64 = 1e6;
-    /// Limit of times: a year, in seconds.
+    /// The upper limit for times: a year, in seconds.
     const LONGEST: f64 = 31_536_000.0;
 
-    /// Reads a plan.
+    /// Parses and checks a plan.
     ///
     /// # Errors
-    /// If the plan is invalid: the place and the problem.
+    /// The place and the problem, if the plan is invalid.
     pub fn read(json: &str) -> Result<Self, PlanError> {
         let plan: Self = serde_json::from_str(json).map_err(|error| PlanError::at(String::new(), error.to_string()))?;
         plan.check()?;
         Ok(plan)
     }
 
-    /// Checks its numbers. The requests are checked when they are written.
+    /// Checks the numbers of the plan. The requests are checked when they are serialized.
     ///
     /// # Errors
-    /// If the plan is invalid: the place and the problem.
+    /// The place and the problem, if the plan is invalid.
     pub fn check(&self) -> Result<(), PlanError> {
         let wrong = |place: &str, problem: &str| Err(PlanError::at(place.to_owned(), problem.to_owned()));
-        // NaN is in no range.
+        // `contains` is false for NaN.
         let time = |place: &str, value: f64, least: f64| {
             if (least..=Self::LONGEST).contains(&value) {
                 return Ok(());
@@ -558,7 +557,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Checks when the requests of the open model are due.
+    /// Checks the schedule or the rates of the open model.
     fn check_arrivals(&self, open: &Open) -> Result<(), PlanError> {
         let wrong = |place: &str, problem: &str| Err(PlanError::at(format!("model.open.{place}"), problem.to_owned()));
         if let Some(schedule) = &open.schedule {
@@ -590,13 +589,13 @@ impl Plan {
     }
 }
 
-/// Converts seconds to nanoseconds.
+/// Converts seconds to nanoseconds; negative values become 0.
 #[must_use]
 pub(crate) fn nanos(seconds: f64) -> u64 {
     u64::try_from(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Nanoseconds as seconds.
+/// Converts nanoseconds to seconds.
 #[must_use]
 pub(crate) fn seconds(nanos: u64) -> f64 {
     Duration::from_nanos(nanos).as_secs_f64()

@@ -1,53 +1,51 @@
 //! The result of a measurement, as JSON.
 //!
-//! Times are seconds, and values within histograms nanoseconds. All counts except those of `discarded`, `series` and
-//! `connections` are of *measured* requests: the requests that were to be sent (open) or were begun (closed) within the
+//! Times are in seconds, and values within histograms in nanoseconds. All counts except those of `discarded`, `series`
+//! and `connections` are of *measured* requests: those that were due (open model) or begun (closed model) within the
 //! window, which begins after the warm-up.
 //!
 //! ```text
 //! {
 //!   "ended": "complete",          or "interrupted" (a signal), "stopped" (by the observer), "unreachable" (patience)
-//!   "started": 1700000000.0,      since 1970
+//!   "started": 1700000000.0,      seconds since 1970
 //!   "finished": 1700000012.0,
-//!   "window": {"from": 2.0, "seconds": 10.0},   from the start; up to its planned end, or the last measured answer
-//!   "answered": 100000,           responses that ended within the window, whole and well-formed, whatever their status
-//!   "rate": 10000.0,              the same per second
+//!   "window": {"from": 2.0, "seconds": 10.0},   from the start; to its planned end or the last measured response
+//!   "answered": 100000,           whole and well-formed responses that ended within the window, with any status
+//!   "rate": 10000.0,              `answered` per second
 //!   "requests": 100000,           = ok + failed + dropped
 //!   "ok": 99990,
-//!   "failed": 8,                  by the classes of `errors`
+//!   "failed": 8,                  classified in `errors`
 //!   "dropped": 2,                 never sent, for lack of a connection (open)
-//!   "unfinished": 0,              unanswered when the run was interrupted; counted nowhere else
+//!   "unfinished": 0,              unanswered when the run was interrupted; in no other count
 //!   "late": 20,                   sent more than 1 ms after they were due (open)
 //!   "late_by_generator": 1,       ... because the generator itself was late (open)
-//!   "resent": 0,                  put on another connection, because the server closed the first one in order before
-//!                                 answering them (pipelined), or refused them (HTTP/2)
+//!   "resent": 0,                  sent on another connection, because the server properly closed the first one
+//!                                 before it answered them (pipelining), or refused them (HTTP/2)
 //!   "discarded": {"requests": 1000, "failed": 0},    of the warm-up
 //!   "connections": {"opened": 64, "failed": 0, "closed_idle": 0},      of the whole run
 //!   "errors": [{"class": "malformed", "detail": "StatusLineMalformed", "count": 1, "at": 3.1, "request": 0,
-//!               "example": "The status line is malformed: GET /, after 0 answers on the connection; it came
-//! b\"...\""}],
+//!               "example": "The status line is malformed: GET /, after 0 answers..."}],
 //!   "statuses": {"200": 99990, "500": 7},
-//!   "bytes": {"received": 1, "sent": 1,           through sockets, within the window
+//!   "bytes": {"received": 1, "sent": 1,           on sockets, within the window
 //!             "heads": 1, "bodies": 1},           of measured responses; bodies decoded
-//!   "latency": {...}, "service": {...}, "first_byte": {...},     of those that are ok (see below)
-//!   "failed_latency": {...},      of those failed and dropped, from when they were due to the failure
+//!   "latency": {...}, "service": {...}, "first_byte": {...},     of requests that are ok (see below)
+//!   "failed_latency": {...},      of failed and dropped requests, from when they were due
 //!   "connect": {...},             of connections opened within the window
 //!   "lag": {...},                 how late the generator noticed an arrival (open)
 //!   "series": [{"at": 0.0, "seconds": 1.0, "warmup": false, "answered": 100, "failed": 0, "dropped": 0, "late": 0,
-//!               "received": 1, "p50": 0.001, "p99": 0.002, "max": 0.003, "latency": "HISTF..."}],   null if none was
-//! ok
-//!   "processor": {"used": 1.2,          seconds of it, of the generator's thread, within the window
+//!               "received": 1, "p50": 0.001, "p99": 0.002, "max": 0.003, "latency": "HISTF..."}],   null if none is ok
+//!   "processor": {"used": 1.2,          processor seconds of the generator's thread, in the window
 //!                 "starved": 0.1,       runnable without a processor; null if the system does not report it
-//!                 "idle": 8.7},         for which it waited for sockets or the time
+//!                 "idle": 8.7},         waiting for sockets or the time
 //!   "samples": [{"request": 0, "status": 200, "head": "HTTP/1.1 200 OK\r\n...", "length": 12, "sha256": "..."}]
 //! }
 //! ```
 //!
-//! A set of times is `{"count": 1, "min": 0.1, "mean": 0.1, "sd": 0.0, "max": 0.1, "histogram": "HISTF..."}`: the
-//! values are exact (`sd` is the standard deviation of the population), and null if there are no times. The histogram
-//! is HdrHistogram's V2, compressed, in base64, up to 1 h with 3 digits.
+//! A set of times is `{"count": 1, "min": 0.1, "mean": 0.1, "sd": 0.0, "max": 0.1, "histogram": "HISTF..."}`. The
+//! numbers are exact (`sd` is the population standard deviation), and null if there are no times. The histogram has
+//! HdrHistogram's format V2, compressed, in base64, up to 1 h with 3 digits.
 //!
-//! `latency` and `failed_latency` together are all requests that were sent or should have been.
+//! `latency` and `failed_latency` together contain every request that was or should have been sent.
 //!
 //! # Classes of errors
 //!
@@ -55,18 +53,18 @@
 //! |---|---|---|
 //! | `refused` | | the connection was refused |
 //! | `connect` | the error's name | opening a connection failed in another way |
-//! | `local` | the error's name | this machine had no socket left: descriptors, ports |
-//! | `tls` | `certificate`, `alert`, `protocol`, `alpn` | the handshake of TLS failed |
+//! | `local` | the error's name | this machine had no descriptors or ports left |
+//! | `tls` | `certificate`, `alert`, `protocol`, `alpn` | the TLS handshake failed |
 //! | `reset` | | the connection broke |
 //! | `stream` | the code's name | the server reset the stream (HTTP/2) |
 //! | `goaway` | the code's name | the server ended the connection with an error (HTTP/2) |
 //! | `unanswered` | | the server closed the connection before any byte of the answer |
 //! | `closed_early` | | the response ended early |
-//! | `timeout` | `connect`, `head`, `body` | the part in the detail did not come in time |
-//! | `malformed` | the rule's name, as `wire` knows it | the server broke HTTP |
-//! | `status` | the status | not one of those expected |
-//! | `length` | | not the body's length that was expected |
-//! | `hash` | | not the body that was expected |
+//! | `timeout` | `connect`, `head`, `body` | the part that the detail names was not in time |
+//! | `malformed` | the name of the rule in `wire` | the server violated HTTP |
+//! | `status` | the status | an unexpected status |
+//! | `length` | | an unexpected length of the body |
+//! | `hash` | | an unexpected body |
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -76,59 +74,59 @@ use std::collections::BTreeMap;
 pub struct Measured {
     /// The reason why the run ended.
     pub ended: Ended,
-    /// Seconds since 1970.
+    /// The start of the run, in seconds since 1970.
     pub started: f64,
-    /// Seconds since 1970.
+    /// The end of the run, in seconds since 1970.
     pub finished: f64,
-    /// When the measurement took place.
+    /// The time span of the measurement.
     pub window: Window,
     /// The number of whole and well-formed responses within the window, with any status.
     pub answered: u64,
-    /// `answered` per second.
+    /// The number of `answered` per second.
     pub rate: f64,
-    /// Measured requests: `ok`, `failed` and `dropped` together.
+    /// The number of measured requests: the sum of `ok`, `failed` and `dropped`.
     pub requests: u64,
-    /// Measured requests that were answered as expected.
+    /// The number of measured requests that got the expected response.
     pub ok: u64,
-    /// Measured requests that failed.
+    /// The number of measured requests that failed.
     pub failed: u64,
-    /// Measured requests that were never sent.
+    /// The number of measured requests that were never sent.
     pub dropped: u64,
-    /// Requests without an answer when the run was interrupted.
+    /// The number of requests without a response when the run was interrupted.
     pub unfinished: u64,
-    /// Requests sent late.
+    /// The number of requests that were sent late.
     pub late: u64,
-    /// Requests sent late because the generator itself was late.
+    /// The number of requests that were sent late because the generator itself was late.
     pub late_by_generator: u64,
-    /// Requests moved to another connection.
+    /// The number of requests that were moved to another connection.
     pub resent: u64,
-    /// Counts of the warm-up.
+    /// The counts of the warm-up.
     pub discarded: Discarded,
-    /// Counts of connections, of the whole run.
+    /// The counts of connections in the whole run.
     pub connections: Connections,
-    /// One entry for each class and detail, sorted by these.
+    /// The failures, one entry for each class and detail, sorted.
     pub errors: Vec<Error>,
-    /// Number of whole responses by status code.
+    /// The number of whole responses by status code.
     pub statuses: BTreeMap<u16, u64>,
-    /// Traffic.
+    /// The numbers of bytes transferred.
     pub bytes: Bytes,
-    /// From when a request was due to the last byte of its response.
+    /// The times from when a request was due to the last byte of its response.
     pub latency: Times,
-    /// From when a request was sent to the last byte of its response.
+    /// The times from when a request was sent to the last byte of its response.
     pub service: Times,
-    /// From when a request was sent to the first byte of its response.
+    /// The times from when a request was sent to the first byte of its response.
     pub first_byte: Times,
-    /// As `latency`, of requests that failed.
+    /// The times from when a failed or dropped request was due to its failure.
     pub failed_latency: Times,
-    /// Time to open a connection.
+    /// The times for opening a connection.
     pub connect: Times,
-    /// The delays after which the generator noticed an arrival.
+    /// The times between an arrival and its notice by the generator.
     pub lag: Times,
     /// The time series.
     pub series: Vec<Interval>,
-    /// Resources that the generator used.
+    /// The processor time that the generator used.
     pub processor: Processor,
-    /// The first response to each request.
+    /// The first response to each request of the plan.
     pub samples: Vec<Sample>,
 }
 
@@ -136,145 +134,145 @@ pub struct Measured {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ended {
-    /// The plan was carried out.
+    /// The plan was executed completely.
     Complete,
-    /// A signal interrupted it.
+    /// A signal interrupted the run.
     Interrupted,
-    /// The observer of the progress stopped it.
+    /// The observer of the progress stopped the run.
     Stopped,
     /// No connection could be opened within the plan's `patience`.
     Unreachable,
 }
 
-/// When the measurement took place.
+/// The time span of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Window {
-    /// Seconds from the start.
+    /// The beginning of the measurement, in seconds from the start of the run.
     pub from: f64,
-    /// Duration in seconds.
+    /// The duration in seconds.
     pub seconds: f64,
 }
 
-/// Counts of the warm-up.
+/// The counts of the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Discarded {
-    /// Requests sent.
+    /// The number of requests sent.
     pub requests: u64,
-    /// Requests that failed or were dropped.
+    /// The number of requests that failed or were dropped.
     pub failed: u64,
 }
 
-/// Connections of the whole run.
+/// The counts of connections in the whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Connections {
-    /// Opened connections.
+    /// The number of opened connections.
     pub opened: u64,
-    /// Connections that could not be opened.
+    /// The number of connections that could not be opened.
     pub failed: u64,
-    /// Connections that the server closed while they were idle, as it may.
+    /// The number of connections that the server closed while they were idle, which is allowed.
     pub closed_idle: u64,
 }
 
-/// One kind of failure.
+/// The failures of one class and detail.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Error {
-    /// The class; see the table above.
+    /// The class; see the table in the module documentation.
     pub class: String,
-    /// The detail; may be empty.
+    /// The detail; empty for classes without details.
     pub detail: String,
-    /// Number of failures of this kind.
+    /// The number of these failures.
     pub count: u64,
-    /// When the first one occurred, in seconds from the start.
+    /// The time of the first one, in seconds from the start.
     pub at: f64,
-    /// Index of the request of the first one.
+    /// The index of the request of the first one.
     pub request: usize,
-    /// Description of the first one.
+    /// A description of the first one.
     pub example: String,
 }
 
-/// Traffic.
+/// The numbers of bytes transferred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Bytes {
-    /// Bytes received through sockets within the window.
+    /// The number of bytes received from sockets within the window.
     pub received: u64,
-    /// Bytes sent through sockets within the window.
+    /// The number of bytes sent to sockets within the window.
     pub sent: u64,
-    /// Bytes of status lines and fields of measured responses, including interim ones.
+    /// The number of bytes of the heads of measured responses, including interim responses.
     pub heads: u64,
-    /// Bytes of decoded bodies of measured responses.
+    /// The number of bytes of the decoded bodies of measured responses.
     pub bodies: u64,
 }
 
-/// Summary and histogram of a set of times.
+/// A summary and a histogram of a set of times, in seconds.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Times {
-    /// Number of times.
+    /// The number of times.
     pub count: u64,
     /// The shortest time.
     pub min: Option<f64>,
     /// The exact mean.
     pub mean: Option<f64>,
-    /// The standard deviation.
+    /// The exact population standard deviation.
     pub sd: Option<f64>,
     /// The longest time.
     pub max: Option<f64>,
-    /// The histogram in HdrHistogram's V2, compressed, in base64.
+    /// The histogram in HdrHistogram's format V2, compressed, in base64.
     pub histogram: String,
 }
 
-/// One interval of the time series; responses count for the interval in which they ended. The first begins with the
-/// run.
+/// One interval of the time series. A response is counted in the interval in which it ended. The first interval begins
+/// with the run.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Interval {
-    /// Begin, in seconds from the start.
+    /// The beginning, in seconds from the start.
     pub at: f64,
-    /// Length in seconds; the last one may be shorter.
+    /// The length in seconds. The last interval may be shorter.
     pub seconds: f64,
     /// True if the interval began before the window.
     pub warmup: bool,
-    /// Number of whole and well-formed responses.
+    /// The number of whole and well-formed responses.
     pub answered: u64,
-    /// Number of failed requests.
+    /// The number of failed requests.
     pub failed: u64,
-    /// Number of dropped requests.
+    /// The number of dropped requests.
     pub dropped: u64,
-    /// Number of late requests.
+    /// The number of requests that were sent late.
     pub late: u64,
-    /// Bytes received.
+    /// The number of bytes received.
     pub received: u64,
-    /// Median of latency.
+    /// The median latency in seconds.
     pub p50: Option<f64>,
-    /// 99th percentile of latency.
+    /// The 99th percentile of the latency in seconds.
     pub p99: Option<f64>,
-    /// Maximum of latency.
+    /// The maximum latency in seconds.
     pub max: Option<f64>,
-    /// Histogram (V2) of the latency of requests that are ok; `None` if there are none.
+    /// The histogram (V2) of the latency of successful requests; `None` if there are none.
     pub latency: Option<String>,
 }
 
-/// Resources that the generator used within the window.
+/// The processor time of the generator's thread within the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Processor {
-    /// Seconds of processor time of its thread.
+    /// The number of seconds of processor time used.
     pub used: f64,
-    /// Seconds for which it was runnable without a processor.
+    /// The number of seconds for which the thread was runnable but waited for a processor; `None` if unknown.
     pub starved: Option<f64>,
-    /// Seconds for which it waited.
+    /// The number of seconds for which the thread waited for sockets or the time.
     pub idle: f64,
 }
 
-/// The first response to a request.
+/// The first response to a request of the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Sample {
-    /// Index of the request.
+    /// The index of the request.
     pub request: usize,
-    /// Status of the response.
+    /// The status of the response.
     pub status: u16,
-    /// Status line and fields, as Latin-1.
+    /// The status line and the fields, decoded as Latin-1.
     pub head: String,
-    /// Length of the decoded body in bytes.
+    /// The length of the decoded body in bytes.
     pub length: u64,
-    /// SHA-256 of the decoded body.
+    /// The SHA-256 hash of the decoded body, in hex.
     pub sha256: String,
 }
 
@@ -286,36 +284,36 @@ pub struct Sample {
 /// ```
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Progress {
-    /// Seconds since the start.
+    /// The number of seconds since the start.
     pub elapsed: f64,
-    /// The phase.
+    /// The current phase.
     pub phase: Phase,
-    /// Answered requests so far, including the warm-up.
+    /// The number of answered requests so far, including the warm-up.
     pub answered: u64,
-    /// Failed requests so far, including the warm-up.
+    /// The number of failed requests so far, including the warm-up.
     pub failed: u64,
-    /// Dropped requests so far, including the warm-up.
+    /// The number of dropped requests so far, including the warm-up.
     pub dropped: u64,
-    /// Late requests so far, including the warm-up.
+    /// The number of late requests so far, including the warm-up.
     pub late: u64,
-    /// Unanswered requests.
+    /// The number of requests without a response.
     pub active: usize,
-    /// Requests that wait for a connection.
+    /// The number of requests that wait for a connection.
     pub waiting: usize,
-    /// Bytes received so far.
+    /// The number of bytes received so far.
     pub received: u64,
-    /// Counts since the last report.
+    /// The counts since the last report.
     pub latest: Interval,
 }
 
-/// The phases of a run.
+/// The phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// Requests are sent and not measured.
+    /// Requests are sent, but not measured.
     Warmup,
     /// Requests are sent and measured.
     Measuring,
-    /// The last answers are awaited.
+    /// No more requests are sent; the last responses are awaited.
     Draining,
 }

@@ -1,4 +1,4 @@
-//! Drives a generator with the operating system's sockets and clock.
+//! Drives a generator with the sockets and the clock of the operating system.
 
 use crate::generator::Generator;
 use crate::net::Nanos;
@@ -11,29 +11,29 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The longest sleep before the start, so that signals are noticed.
+/// The longest sleep before the start in nanoseconds, so that signals are noticed.
 const NAP: Nanos = 50_000_000;
 
-/// Maximum number of consecutive ticks before sockets are polled again.
+/// The maximum number of consecutive ticks before the sockets are polled again.
 const BURST: usize = 64;
 
-/// An observer's decision to continue or to stop a run.
+/// An observer's decision after a report of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Continue.
+    /// Continue the run.
     GoOn,
-    /// Stop, and keep the values measured so far.
+    /// Stop the run, and keep the values measured so far.
     Stop,
-    /// Stop because of a signal, and keep the values measured so far.
+    /// Stop the run because of a signal, and keep the values measured so far.
     Interrupt,
 }
 
-/// The reason why nothing could be measured.
+/// The reason why a run could not start.
 #[derive(Debug)]
 pub enum RunError {
-    /// The plan cannot be carried out.
+    /// The plan is invalid.
     Plan(PlanError),
-    /// The system refuses a poller or a timer.
+    /// The system could not create a poller or a timer.
     System(io::Error),
 }
 
@@ -60,12 +60,12 @@ impl From<io::Error> for RunError {
     }
 }
 
-/// Carries out a plan in this thread. Calls `observe` with the progress as often as the plan says; `observe` decides
-/// whether to continue.
+/// Executes a plan in this thread. Calls `observe` with the progress at the plan's intervals; its result decides
+/// whether the run continues.
 ///
 /// # Errors
-/// If the plan is invalid, or the system refuses a poller or a timer. A server that is unreachable or answers wrongly
-/// is a result, not an error.
+/// If the plan is invalid, or if the system cannot create a poller or a timer. A server that is unreachable or sends
+/// wrong responses is not an error, but a result.
 pub fn run(plan: &Plan, mut observe: impl FnMut(&Progress) -> Answer) -> Result<Measured, RunError> {
     let targets = addresses(&plan.target)?;
     let count = targets.len();
@@ -95,7 +95,7 @@ pub fn run(plan: &Plan, mut observe: impl FnMut(&Progress) -> Answer) -> Result<
         let mut now = clock();
         usage.note(generator.phase(now));
         if now >= report_due {
-            // A late report is not made up for.
+            // A report that is late does not make the next one early.
             report_due = now + every;
             match observe(&generator.progress(now)) {
                 Answer::GoOn => {}
@@ -114,7 +114,7 @@ pub fn run(plan: &Plan, mut observe: impl FnMut(&Progress) -> Answer) -> Result<
         now = woken;
         for (index, readiness) in ready.drain(..).enumerate() {
             if let Readiness::Connection { slot, read_closed, .. } = readiness {
-                // Each socket is handled with the time of its handling, not the time of the poll.
+                // Each socket gets the time at which it is handled, not the time of the poll.
                 if index > 0 {
                     now = clock();
                 }
@@ -131,12 +131,12 @@ pub fn run(plan: &Plan, mut observe: impl FnMut(&Progress) -> Answer) -> Result<
     }
     let now = clock();
     usage.note(generator.phase(now));
-    // The last interval is reported too.
+    // Reports the last interval.
     observe(&generator.progress(now));
     Ok(generator.measured(now, started, wall(), usage.measured()))
 }
 
-/// Waits until the time when several processes begin; returns it on this clock.
+/// Waits until `start` (seconds since 1970), when several processes begin together. Returns that time as an `Instant`.
 fn wait_for(
     start: f64,
     generator: &mut Generator<Sockets>,
@@ -163,12 +163,12 @@ fn whole(duration: Duration) -> Nanos {
     u64::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
 }
 
-/// Returns the time in seconds since 1970.
+/// Returns the wall-clock time in seconds since 1970.
 fn wall() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// The processor time of this thread between two phases.
+/// The processor time of this thread between the beginning and the end of the measurement.
 struct Usages {
     phase: Option<Phase>,
     idle: Nanos,
@@ -194,7 +194,7 @@ impl Reading {
     }
 }
 
-/// Returns how long this thread ran, and how long it was runnable without a processor, as Linux reports.
+/// Returns how long this thread ran, and how long it was runnable but waited for a processor (Linux only).
 fn scheduled() -> Option<(Nanos, Nanos)> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let mut numbers = text.split(' ').map_while(|number| number.parse().ok());

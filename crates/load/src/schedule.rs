@@ -1,14 +1,14 @@
-//! When requests are sent, and which of them are measured.
+//! Determines when requests are sent, and which of them are measured.
 
 use crate::net::Nanos;
 use crate::plan::{Arrivals as Spread, Open, Plan, Thinking, Warmup, nanos};
 
-/// The warm-up and the window: decides whether a request may begin, and whether it is measured.
+/// The warm-up and the measurement window. Decides whether a request may begin, and whether it is measured.
 #[derive(Debug)]
 pub(crate) struct Window {
     warmup: u64,
     length: Length,
-    /// Start of the window. `None` until a warm-up that is a number of requests has sent them all.
+    /// The start of the window; `None` until the given number of warm-up requests has begun.
     from: Option<Nanos>,
     begun: u64,
     measured: u64,
@@ -34,8 +34,8 @@ impl Window {
         Self { warmup, length, from, begun: 0, measured: 0 }
     }
 
-    /// Counts a request that is due at this time, and returns true if it is measured. `None`: the window is over, and
-    /// the request may not begin.
+    /// Counts a request that is due at this time. Returns true if it is measured; `None` if the window has ended, so
+    /// the request must not begin.
     pub(crate) fn begin(&mut self, due: Nanos) -> Option<bool> {
         let from = match self.from {
             None if self.begun == self.warmup => *self.from.insert(due),
@@ -59,7 +59,7 @@ impl Window {
         self.from
     }
 
-    /// Returns the end of the window, if it is a time and known.
+    /// Returns the end of the window; `None` if it is not limited by time or has not begun.
     pub(crate) fn until(&self) -> Option<Nanos> {
         match self.length {
             Length::Time(length) => Some(self.from?.saturating_add(length)),
@@ -67,7 +67,7 @@ impl Window {
         }
     }
 
-    /// Returns true once no more requests may begin.
+    /// Returns true if no more requests may begin.
     pub(crate) fn is_over(&self, now: Nanos) -> bool {
         match self.length {
             Length::Time(_) => self.until().is_some_and(|until| now >= until),
@@ -76,7 +76,7 @@ impl Window {
     }
 }
 
-/// The schedule of the open model.
+/// The arrivals of the open model.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     source: Source,
@@ -86,7 +86,7 @@ pub(crate) struct Arrivals {
 #[derive(Debug)]
 enum Source {
     Rate(Curve),
-    /// When each request is due, and its index; and the number of those that have been due.
+    /// The due time and the index of each request, and the number of those that have been due.
     Recorded(Vec<(f64, usize)>, usize),
 }
 
@@ -101,12 +101,12 @@ impl Arrivals {
         arrivals
     }
 
-    /// Returns when the next request is due; `MAX`: there is none.
+    /// Returns the time at which the next request is due; `MAX` if there is none.
     pub(crate) fn next(&self) -> Nanos {
         self.next
     }
 
-    /// Returns the index of the next request, if the schedule decides it.
+    /// Returns the index of the next request, if the schedule specifies it.
     pub(crate) fn request(&self) -> Option<usize> {
         match &self.source {
             Source::Rate(_) => None,
@@ -114,7 +114,7 @@ impl Arrivals {
         }
     }
 
-    /// Advances to the request after the one that was due.
+    /// Advances to the next request.
     pub(crate) fn advance(&mut self) {
         match &mut self.source {
             Source::Rate(curve) => curve.advance(),
@@ -131,33 +131,33 @@ impl Arrivals {
     }
 }
 
-/// Arrivals at a rate that changes evenly between given points. The number of arrivals that are due up to a time is
-/// the area below the curve of the rate, so the time of an arrival is where that area reaches its number. Each time is
-/// computed from the number and not from the time before, so that rounding errors do not add up.
+/// Arrivals at a rate that is piecewise linear in time. The number of arrivals up to a time is the area below the curve
+/// of the rate, so arrival n is due when the area reaches n. Each time is computed from the area and not from the
+/// previous time, so that rounding errors do not add up.
 #[derive(Debug)]
 struct Curve {
     pieces: Vec<Piece>,
-    /// The piece in which the next arrival is due.
+    /// The index of the piece in which the next arrival is due.
     piece: usize,
     spread: Spread,
-    /// Of constant arrivals: the number of those before the next one.
+    /// The number of earlier arrivals, for constant arrivals.
     count: u64,
-    /// The area up to the next arrival: with Poisson arrivals a sum of exponentially distributed numbers.
+    /// The area up to the next arrival. With Poisson arrivals it is a sum of exponentially distributed numbers.
     area: f64,
     phase: f64,
     random: fastrand::Rng,
 }
 
-/// A part of the curve in which the rate is a line. The last one has no end.
+/// A piece of the curve in which the rate is linear. The last piece is unlimited.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
-    /// Begin, in seconds.
+    /// The beginning, in seconds.
     from: f64,
-    /// Requests per second at the begin.
+    /// The rate at the beginning, in requests per second.
     rate: f64,
-    /// Change of the rate per second.
+    /// The change of the rate, per second.
     slope: f64,
-    /// The area before the begin.
+    /// The area before the beginning.
     before: f64,
 }
 
@@ -192,7 +192,7 @@ impl Curve {
         }
     }
 
-    /// Returns when the next arrival is due.
+    /// Returns the time at which the next arrival is due; `MAX` if the rate stays 0.
     fn due(&mut self) -> Nanos {
         while self.pieces.get(self.piece + 1).is_some_and(|next| next.before <= self.area) {
             self.piece += 1;
@@ -202,14 +202,14 @@ impl Curve {
         if area <= 0.0 && (rate > 0.0 || slope > 0.0) {
             return nanos(from);
         }
-        // Where `rate * x + slope * x * x / 2` is the area, in the form that does not subtract similar numbers.
+        // Solve `rate * x + slope * x * x / 2 = area` for x, in the form that does not subtract similar numbers.
         let root = (rate * rate + 2.0 * slope * area).max(0.0).sqrt();
         let after = if slope == 0.0 { area / rate } else { 2.0 * area / (rate + root) };
         if after.is_finite() { nanos(from + after) } else { Nanos::MAX }
     }
 }
 
-/// Think times of the closed model.
+/// Draws the think times of the closed model.
 #[derive(Debug)]
 pub(crate) struct Think {
     mean: f64,
@@ -235,6 +235,6 @@ impl Think {
 
 /// Draws an exponentially distributed number with mean 1, by inversion.
 fn exponential(random: &mut fastrand::Rng) -> f64 {
-    // f64() is below 1, so the logarithm is finite.
+    // f64() returns less than 1, so the logarithm is finite.
     -(1.0 - random.f64()).ln()
 }

@@ -1,4 +1,4 @@
-//! The plan's requests as bytes ready to be sent, and the checks of their responses.
+//! The requests of a plan, serialized, and the checks of their responses.
 
 use crate::answers::{Answer, Hash, Wanted};
 use crate::failure::{Class, Failure};
@@ -10,14 +10,14 @@ use std::fmt::Write as _;
 use wire::http1::client::{Content, Draft, Sender};
 use wire::http2::is_connection_specific;
 
-/// Size of a chunk of a request's body, in bytes.
+/// The size of a chunk of a request body, in bytes.
 const CHUNK: usize = 16 * 1024;
 
-/// All requests of a plan.
+/// All requests of a plan, and the rule that chooses the next one.
 #[derive(Debug)]
 pub(crate) struct Script {
     forms: Vec<Form>,
-    /// Maximum number of requests on one connection.
+    /// The maximum number of requests on one connection.
     pub(crate) per_connection: u64,
     order: Order,
     /// Cumulative sums of the weights.
@@ -26,38 +26,38 @@ pub(crate) struct Script {
     random: fastrand::Rng,
 }
 
-/// One request.
+/// A serialized request and its checks.
 #[derive(Debug)]
 pub(crate) struct Form {
-    /// The request's bytes, if the connection is kept alive afterwards.
+    /// The request's bytes, if the connection stays open after it.
     usual: Vec<u8>,
-    /// The request's bytes, if the connection is closed afterwards.
+    /// The request's bytes, if the connection is closed after it.
     last: Vec<u8>,
-    /// The fields of HTTP/2, with names in lower case; empty for other versions.
+    /// The header fields for HTTP/2, with names in lower case; empty for other versions.
     pub(crate) fields: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The body, as HTTP/2 sends it.
+    /// The body, for HTTP/2.
     pub(crate) body: Vec<u8>,
     answers_head: bool,
     label: String,
     status: Vec<StatusRange>,
     length: Check<u64>,
     hash: Check<Hash>,
-    /// The first response to it.
+    /// The first response to this request; `None` before it.
     pub(crate) sample: Option<Sample>,
 }
 
-/// The value that a response's property is compared with.
+/// The value with which a property of a response is compared.
 #[derive(Debug)]
 enum Check<T> {
     Nothing,
-    /// The property of the first response, which has not been received yet.
+    /// The value of the first response, which has not been received yet.
     First,
     Value(T),
 }
 
 impl Script {
     pub(crate) fn new(plan: &Plan) -> Result<Self, PlanError> {
-        // HTTP/2 numbers streams up to 2^31, in steps of 2.
+        // HTTP/2 stream identifiers are odd and below 2^31.
         let most = if plan.version == Version::Http2 { 1 << 30 } else { u64::MAX };
         let mut per_connection = plan.keep_alive.requests().min(most);
         let mut forms = Vec::with_capacity(plan.requests.len());
@@ -65,7 +65,8 @@ impl Script {
             let (form, keeps_alive) =
                 Form::new(plan, request).map_err(|problem| PlanError::at(format!("requests[{index}]"), problem))?;
             if !keeps_alive {
-                // A field decides it. Requests that differ in it cannot share the rule that counts.
+                // The request's own Connection field decides. Requests that differ in it cannot share a limit, so each
+                // gets a connection.
                 per_connection = 1;
             }
             forms.push(form);
@@ -88,7 +89,7 @@ impl Script {
             order: plan.order,
             weights,
             next: 0,
-            // Independent of the arrivals' generator, so that another list of requests does not change the arrivals.
+            // A separate generator of random numbers, so that another list of requests does not change the arrivals.
             random: fastrand::Rng::with_seed(plan.seed ^ 0x5c21_7074),
         })
     }
@@ -105,7 +106,7 @@ impl Script {
         &self.forms
     }
 
-    /// Returns the index of the next request.
+    /// Chooses the next request. Returns its index.
     pub(crate) fn draw(&mut self) -> usize {
         if self.forms.len() == 1 {
             return 0;
@@ -125,11 +126,11 @@ impl Script {
 }
 
 impl Form {
-    /// Returns the request, and true if its own fields allow to keep the connection alive.
+    /// Serializes a request. Also returns true if its own fields allow the connection to stay open.
     fn new(plan: &Plan, request: &Request) -> Result<(Self, bool), String> {
         let version = match plan.version {
             Version::Http10 => wire::message::Version::Http10,
-            // The rules for names, values and targets are those of HTTP/1.1.
+            // Names, values and targets follow the rules of HTTP/1.1 in HTTP/2 too.
             Version::Http11 | Version::Http2 => wire::message::Version::Http11,
         };
         let text = |error: wire::http1::client::ClientMisuse| error.to_string();
@@ -177,17 +178,17 @@ impl Form {
         Ok((form, is_multiplexed || draft.keeps_alive() || plan.keep_alive == KeepAlive::Switch(false)))
     }
 
-    /// Returns the bytes to send.
+    /// Returns the request's bytes; `is_last`: the connection is closed after it.
     pub(crate) fn bytes(&self, is_last: bool) -> &[u8] {
         if is_last { &self.last } else { &self.usual }
     }
 
-    /// Returns method and target, for messages.
+    /// Returns the method and the target, for messages.
     pub(crate) fn label(&self) -> &str {
         &self.label
     }
 
-    /// Returns the parts of the next response that the reader must return.
+    /// Returns what the reader must keep of the next response.
     pub(crate) fn wanted(&self) -> Wanted {
         let is_first = self.sample.is_none();
         Wanted {
@@ -198,7 +199,7 @@ impl Form {
         }
     }
 
-    /// Checks a response, which may be the first one; returns the failure and its description.
+    /// Checks a response, and keeps it if it is the first one. Returns the failure and its description.
     pub(crate) fn judge(&mut self, request: usize, answer: &mut Answer) -> Result<(), (Failure, String)> {
         if let (None, Some(head), Some(hash)) = (&self.sample, answer.head.take(), &answer.hash) {
             self.sample = Some(Sample {
@@ -257,13 +258,13 @@ fn content(request: &Request, body: Option<&[u8]>) -> Content {
     match body {
         Some(_) if request.chunked => Content::Chunked,
         Some(body) => Content::Length(body.len() as u64),
-        // These methods usually have a body, and should declare it if not (RFC 9110 section 8.6).
+        // These methods usually have a body, and should declare a length of 0 without one (RFC 9110 section 8.6).
         None if matches!(request.method.as_str(), "POST" | "PUT" | "PATCH") => Content::Length(0),
         None => Content::None,
     }
 }
 
-/// Returns the fields of a request of HTTP/2 (RFC 9113 section 8.3.1). Fields that only HTTP/1 has are left out.
+/// Returns the fields of a request for HTTP/2 (RFC 9113 section 8.3.1), without those that are specific to HTTP/1.
 fn multiplexed(plan: &Plan, request: &Request, body: Option<&[u8]>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let scheme = if plan.tls.is_some() { "https" } else { "http" };
     let host = request.fields.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));

@@ -1,4 +1,4 @@
-//! The operating system as the generator's [`Net`].
+//! The implementation of [`Net`] by the operating system.
 
 use crate::net::{Moved, Nanos, Net};
 use crate::plan::{Plan, PlanError, Target};
@@ -10,7 +10,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// Token of the timer; no connection has it.
+/// The token of the timer in the poller. No connection has this slot.
 const TIMER: usize = usize::MAX >> 1;
 
 /// Client sockets, watched by an engine's poller.
@@ -21,7 +21,7 @@ pub(crate) struct Sockets {
     tls: Option<TlsTerms>,
 }
 
-/// A connection.
+/// A client connection.
 #[derive(Debug)]
 pub(crate) struct ClientSocket {
     descriptor: OwnedFd,
@@ -35,7 +35,7 @@ impl Sockets {
     }
 }
 
-/// Returns the addresses of a target.
+/// Returns the socket addresses of a target.
 pub(crate) fn addresses(target: &Target) -> Result<Vec<SocketAddrAny>, PlanError> {
     let Some(path) = &target.unix else {
         return Ok(target.addresses.iter().map(|&address| address.into()).collect());
@@ -58,17 +58,17 @@ impl Net for Sockets {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let descriptor = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
         if family != AddressFamily::UNIX {
-            // A request is sent in one piece; waiting for more would only delay it.
+            // Disables Nagle's algorithm: a request is sent in one piece, so it would only add a delay.
             sockopt::set_tcp_nodelay(&descriptor, true)?;
         }
         match rustix::net::connect(&descriptor, address) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
-            // connect(2): the error of a Unix socket whose listener's queue is full.
+            // connect(2) returns this error if the backlog of a Unix socket is full.
             Err(Errno::AGAIN) if family == AddressFamily::UNIX => return Ok(None),
             Err(error) => return Err(error.into()),
         }
         let tls = self.tls.as_ref().map(TlsTerms::connect).transpose()?.map(Box::new);
-        // TLS may have bytes to send when the generator has none.
+        // TLS may have bytes to send when the generator has none, so output is watched.
         self.os.watch_descriptor(&descriptor, slot, tls.is_some(), false)?;
         Ok(Some(ClientSocket { descriptor, tls }))
     }
@@ -84,7 +84,7 @@ impl Net for Sockets {
     fn send(&mut self, socket: &mut ClientSocket, slices: &[IoSlice<'_>]) -> io::Result<Moved> {
         match &mut socket.tls {
             None => socket.descriptor.send(slices, false),
-            // While the connection opens, a receive would say that there is none.
+            // While the connection is opening, a receive would fail with ENOTCONN.
             Some(tls) if rustix::net::getpeername(&socket.descriptor).is_ok_and(|address| address.is_some()) => {
                 tls.send(&socket.descriptor, slices)
             }
@@ -107,8 +107,8 @@ impl Net for Sockets {
     }
 }
 
-/// Waits for sockets and for a time, with a precision of microseconds. A poller alone waits for whole milliseconds, and
-/// that delay of a request would be measured as latency of the server.
+/// Waits for sockets and for a time, with microsecond precision. A poller alone has millisecond precision, and the
+/// resulting delay of a request would be measured as latency of the server.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     poller: Poller,
@@ -128,7 +128,7 @@ impl Waiter {
         Ok(Self { poller })
     }
 
-    /// Waits until something is ready, at most this long.
+    /// Waits until a socket is ready, at most for `left` nanoseconds.
     pub(crate) fn wait(&mut self, left: Option<Nanos>, ready: &mut Vec<Readiness>) -> io::Result<()> {
         let left = left.map(Duration::from_nanos);
         #[cfg(target_os = "linux")]
@@ -148,7 +148,7 @@ mod linux {
     use std::io;
     use std::time::Duration;
 
-    /// A timer that the poller watches.
+    /// A timer descriptor that the poller watches.
     #[derive(Debug)]
     pub(super) struct Timer {
         descriptor: OwnedFd,
@@ -161,14 +161,14 @@ mod linux {
             Ok(Self { descriptor })
         }
 
-        /// Returns the poller's timeout for a wait of `left`. A wait of more than 2 ms gets a timeout that is too
-        /// short, and the caller waits again for the rest. A shorter wait gets no timeout: this sets the timer, which
-        /// ends it.
+        /// Returns the poller's timeout for a wait of `left`. For more than 2 ms the timeout is too short, and the
+        /// caller waits again for the rest. For less there is no timeout, and this sets the timer, which ends the wait.
         pub(super) fn set(&self, left: Option<Duration>) -> io::Result<Option<Duration>> {
             const COARSE: Duration = Duration::from_millis(2);
             let left = match left {
                 None | Some(Duration::ZERO) => return Ok(left),
-                // Rounded up it would be late. It ends up to a millisecond early, and the timer waits for the rest.
+                // The poller would round the timeout up and be late. So it ends early, and the timer waits for the
+                // rest.
                 Some(long) if long > COARSE => return Ok(Some(long.saturating_sub(COARSE))),
                 Some(short) => short,
             };

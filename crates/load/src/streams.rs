@@ -1,7 +1,7 @@
-//! The requests of one HTTP/2 connection: writes them, and reads the responses in whatever order they arrive.
+//! The requests of one HTTP/2 connection: writes them, and reads the responses in the order in which they arrive.
 //!
-//! Windows are as large as HTTP/2 allows for what the server sends, as h2load's: a response waits for the server, never
-//! for the generator.
+//! The flow-control windows for the server's output are as large as HTTP/2 allows, as in h2load, so that a response
+//! never waits for the generator.
 
 use crate::answers::{Answer, Wanted};
 use crate::script::{Form, Script};
@@ -10,62 +10,62 @@ use sha2::{Digest as _, Sha256};
 use std::collections::VecDeque;
 use wire::http2::{ClientConnection, ClientEvent, ErrorCode, Violation};
 
-/// The window of each stream and of the connection, in bytes.
+/// The flow-control window of each stream and of the connection, in bytes.
 const WINDOW: u32 = 1 << 30;
-/// The bytes of bodies after which the server gets them back.
+/// The number of received body bytes after which the window is replenished.
 const PART_OF_WINDOW: u32 = WINDOW / 4;
-/// Bytes that may wait for the socket before more of the requests' bodies is written.
+/// The number of unsent bytes above which no more request bodies are written.
 const OUTPUT: usize = 64 * 1024;
-/// The bytes of a frame's header; the fourth one is its type (RFC 9113 section 4.1).
+/// The offset of the type in a frame header (RFC 9113 section 4.1).
 const TYPE: usize = 3;
-/// The types of the frames that carry fields: HEADERS and CONTINUATION.
+/// The types of the frames that contain fields: HEADERS and CONTINUATION.
 const FIELDS: [u8; 2] = [1, 9];
 
-/// The next thing in the input. A request is named by its place among the unanswered ones.
+/// The next event in the input. A request is identified by its index among the unanswered ones.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// More input is needed.
     More,
-    /// Nothing that concerns a request alone.
+    /// An event that concerns no single request.
     Nothing,
-    /// A part of this response, which is not whole.
+    /// A part of the response to this request, which is not complete.
     Part(usize),
-    /// The whole response to this request, which is not among the unanswered ones any more.
+    /// The complete response to this request, which has been removed from the unanswered ones.
     Whole(usize, Answer),
-    /// The server has reset the stream of this request, which is not among the unanswered ones any more.
+    /// The server has reset the stream of this request, which has been removed from the unanswered ones.
     Reset(usize, u32),
-    /// The server processes no request from this one on, and takes no other.
+    /// The server will not process the requests from this index on, and accepts no more.
     GoAway(usize, u32),
 }
 
-/// A request whose response is not whole.
+/// A request whose response is not complete.
 #[derive(Debug)]
 struct Exchange {
     stream: u32,
-    /// Bytes of the request's body that have been written.
+    /// The number of body bytes of the request that have been written.
     written: usize,
     is_request_open: bool,
-    /// The response so far, from its final head on.
+    /// The response so far; `None` before its final head.
     answer: Option<Answer>,
     hash: Option<Sha256>,
-    /// Bytes of heads: of interim responses, and of the final one.
+    /// The number of bytes of the heads: of interim responses and of the final one.
     heads: u64,
-    /// Received bytes of the body that were not given back to the stream's window.
+    /// The number of received body bytes that have not been returned to the stream's window.
     owed: u32,
 }
 
 #[derive(Debug)]
 pub(crate) struct Streams {
     connection: ClientConnection,
-    /// Frames to be sent, of which the first `sent` bytes were.
+    /// The frames to be sent. The first `sent` bytes have been sent.
     output: Vec<u8>,
     sent: usize,
-    /// One for each unanswered request, in their order.
+    /// One entry for each unanswered request, in order.
     exchanges: VecDeque<Exchange>,
-    /// Number of requests whose body is not written completely.
+    /// The number of requests whose body has not been written completely.
     uploads: usize,
     owed: u32,
-    /// Bytes of the frames of a header block that is not whole.
+    /// The number of bytes of the frames of an incomplete header block.
     heads: u64,
 }
 
@@ -82,13 +82,13 @@ impl Streams {
         }
     }
 
-    /// Returns the number of requests that the server takes at a time. Before its settings have arrived that is one:
-    /// more might be refused.
+    /// Returns the number of concurrent requests that the server accepts. Before its settings have arrived this is 1,
+    /// because the server might refuse more.
     pub(crate) fn most(&self) -> usize {
         self.connection.most_streams().map_or(1, |most| usize::try_from(most).unwrap_or(usize::MAX))
     }
 
-    /// Writes the head of a request, behind the others.
+    /// Writes the head of a request after the other output.
     pub(crate) fn begin(&mut self, form: &Form) {
         let fields = form.fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
         let is_request_open = !form.body.is_empty();
@@ -98,19 +98,19 @@ impl Streams {
         self.exchanges.push_back(Exchange { stream, written: 0, is_request_open, answer, hash, heads: 0, owed: 0 });
     }
 
-    /// Returns, of the response to a request, the number of its body's bytes received; `None`: its head has not arrived.
+    /// Returns the number of body bytes received for a request; `None` if its response has not begun.
     pub(crate) fn received(&self, index: usize) -> Option<u64> {
         self.exchanges.get(index)?.answer.as_ref().map(|answer| answer.length)
     }
 
-    /// Cancels a request, which is not among the unanswered ones any more.
+    /// Cancels a request, and removes it from the unanswered ones.
     pub(crate) fn cancel(&mut self, index: usize) {
         if let Some(exchange) = self.remove(index) {
             self.connection.reset(exchange.stream, ErrorCode::Cancel, &mut self.output);
         }
     }
 
-    /// Removes the requests from this one on, which the server does not process.
+    /// Removes the requests from this index on, which the server will not process.
     pub(crate) fn truncate(&mut self, first: usize) {
         while self.exchanges.len() > first {
             self.remove(first);
@@ -125,7 +125,7 @@ impl Streams {
 
     // --------------------------------------------------------------------------------------------------------- output
 
-    /// Returns the bytes to be sent; `jobs` are the unanswered requests.
+    /// Returns the bytes to be sent. `jobs` are the unanswered requests.
     pub(crate) fn unsent(&mut self, jobs: &VecDeque<Job>, script: &Script) -> &[u8] {
         if self.sent == self.output.len() {
             self.output.clear();
@@ -138,7 +138,7 @@ impl Streams {
         &self.output[self.sent..]
     }
 
-    /// Notes that so many of the bytes were sent.
+    /// Notes that the first `count` of the unsent bytes were sent.
     pub(crate) fn advance(&mut self, count: usize) {
         self.sent += count;
     }
@@ -160,11 +160,11 @@ impl Streams {
 
     // ---------------------------------------------------------------------------------------------------------- input
 
-    /// Returns the next thing in `input`, and the number of bytes that it uses. `wanted` tells what the answer to a
-    /// request has to contain.
+    /// Returns the next event in `input`, and the number of bytes consumed. `wanted(index)` returns which parts of the
+    /// response to a request must be kept.
     ///
     /// # Errors
-    /// The rule that the server broke. The connection is of no use any more.
+    /// The rule that the server violated. The connection must not be used afterwards.
     pub(crate) fn next(&mut self, input: &[u8], wanted: impl Fn(usize) -> Wanted) -> Result<(usize, Step), Violation> {
         let find = |exchanges: &VecDeque<Exchange>, stream| {
             exchanges.binary_search_by_key(&stream, |exchange| exchange.stream).ok()
@@ -227,7 +227,8 @@ impl Streams {
         Ok((used, self.after(ended)))
     }
 
-    /// Returns the step after a part of a response; `ended`: its request, and true if the response is whole.
+    /// Returns the event after a part of a response. `ended` is the request's index, and true if the response is
+    /// complete.
     fn after(&mut self, ended: Option<(usize, bool)>) -> Step {
         let Some((index, is_whole)) = ended else { return Step::Nothing };
         if !is_whole {
@@ -239,7 +240,7 @@ impl Streams {
     }
 }
 
-/// Returns a head as lines of text.
+/// Formats a head as text.
 fn shown(status: u16, fields: &[u8]) -> Vec<u8> {
     let mut head = format!("HTTP/2 {status}\n").into_bytes();
     head.extend_from_slice(fields);

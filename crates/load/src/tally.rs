@@ -1,4 +1,4 @@
-//! The counts of a run.
+//! The counters of a run.
 
 use crate::failure::Failure;
 use crate::histogram::Histogram;
@@ -7,34 +7,34 @@ use crate::plan::seconds;
 use crate::result::{Bytes, Connections, Discarded, Error, Interval, Times};
 use std::collections::BTreeMap;
 
-/// A request that is later than this counts as late.
+/// The number of nanoseconds by which a request must be late to be counted as late.
 pub(crate) const LATE: Nanos = 1_000_000;
-/// Maximum number of distinct errors; further ones are counted by their class alone.
+/// The maximum number of distinct failures. Further ones are counted by class only.
 const KINDS: usize = 1000;
 
-/// One request.
+/// A request that has begun, with its times in nanoseconds since the start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
-    /// When it was due.
+    /// The time at which the request was due.
     pub(crate) due: Nanos,
-    /// When it was put on its connection, which may still be opening.
+    /// The time at which the request was assigned to a connection, which may still be opening.
     pub(crate) put: Nanos,
-    /// When it could be sent, because the connection was open.
+    /// The time at which the request could be sent, because the connection was open.
     pub(crate) given: Nanos,
-    /// When its response began; 0: it has not.
+    /// The time at which the response began; 0 if it has not.
     pub(crate) first: Nanos,
-    /// True if the generator itself was late.
+    /// True if the generator itself noticed the arrival late.
     pub(crate) noticed_late: bool,
-    /// Index of the request in the script.
+    /// The index of the request in the script.
     pub(crate) request: usize,
     pub(crate) is_measured: bool,
     /// True if the request asks the server to close the connection.
     pub(crate) is_last: bool,
-    /// The number of times that a server of HTTP/2 has refused it.
+    /// The number of times that an HTTP/2 server has refused the request.
     pub(crate) refused: u8,
 }
 
-/// A histogram with exact values of minimum, mean and maximum.
+/// A histogram with the exact minimum, mean and maximum.
 #[derive(Debug, Default)]
 pub(crate) struct Spread {
     histogram: Histogram,
@@ -44,10 +44,10 @@ pub(crate) struct Spread {
     max: Nanos,
 }
 
-/// All counts.
+/// The counters of a run: requests, responses by status, failures, bytes and times.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// The window, as far as it is known.
+    /// The beginning and the end of the window; `MAX` while unknown.
     from: Nanos,
     until: Nanos,
     pub(crate) answered_within: u64,
@@ -68,9 +68,9 @@ pub(crate) struct Tally {
     pub(crate) lag: Spread,
     statuses: Vec<u64>,
     errors: BTreeMap<Failure, Error>,
-    /// Includes the warm-up.
+    /// The counts of the whole run, including the warm-up.
     pub(crate) total: Part,
-    /// When the last measured request ended.
+    /// The time at which the last measured request ended.
     pub(crate) last_end: Nanos,
     interval: Nanos,
     current: Stretch,
@@ -78,7 +78,7 @@ pub(crate) struct Tally {
     pub(crate) series: Vec<Interval>,
 }
 
-/// Counts of a period of time.
+/// The counts of one period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) answered: u64,
@@ -133,7 +133,7 @@ impl Stretch {
         self.part == Part::default() && self.latency.is_empty()
     }
 
-    /// Reports the period, and begins the next one.
+    /// Returns the counts of the period, and begins the next one.
     fn take(&mut self, end: Nanos, window_from: Nanos) -> Interval {
         let quantile = |quantile| self.latency.quantile(quantile).map(seconds);
         let interval = Interval {
@@ -198,7 +198,7 @@ impl Tally {
         (self.from..=self.until).contains(&now)
     }
 
-    /// Advances the time: reports intervals that are over.
+    /// Advances the time, and completes the intervals that have ended.
     #[inline]
     pub(crate) fn roll(&mut self, now: Nanos) {
         while now - self.current.begin >= self.interval {
@@ -207,7 +207,7 @@ impl Tally {
         }
     }
 
-    /// Reports the last interval.
+    /// Completes the last interval.
     pub(crate) fn close(&mut self, now: Nanos) {
         self.roll(now);
         if now > self.current.begin || !self.current.is_empty() || self.series.is_empty() {
@@ -221,7 +221,7 @@ impl Tally {
         self.latest.take(now, self.from)
     }
 
-    /// Applies the same change to all periods.
+    /// Applies the same change to the counts of all current periods.
     fn parts(&mut self, change: impl Fn(&mut Part)) {
         change(&mut self.total);
         change(&mut self.current.part);
@@ -248,7 +248,7 @@ impl Tally {
         }
     }
 
-    /// Records how late an arrival was noticed.
+    /// Records how late the generator noticed an arrival.
     pub(crate) fn lagged(&mut self, lag: Nanos) {
         self.lag.record(lag);
     }
@@ -262,7 +262,7 @@ impl Tally {
         }
     }
 
-    /// Counts a whole response, whatever its status.
+    /// Counts a whole response with any status.
     pub(crate) fn answered(&mut self, now: Nanos, job: &Job, status: u16, heads: u64, body: u64) {
         self.parts(|part| part.answered += 1);
         if self.is_within(now) {
@@ -275,7 +275,7 @@ impl Tally {
         }
     }
 
-    /// Counts a request that was answered as expected.
+    /// Counts a request that got the expected response.
     pub(crate) fn ok(&mut self, now: Nanos, job: &Job) {
         let latency = now.saturating_sub(job.due);
         for stretch in [&mut self.current, &mut self.latest] {
@@ -293,7 +293,7 @@ impl Tally {
         }
     }
 
-    /// Counts a failed request; `example` describes the failure, and is called for the first one of its kind.
+    /// Counts a failed request. Calls `example` for a description if the failure is the first of its kind.
     pub(crate) fn failed(&mut self, now: Nanos, job: &Job, failure: Failure, example: impl FnOnce() -> String) {
         self.parts(|part| part.failed += 1);
         if job.is_measured {
@@ -307,7 +307,7 @@ impl Tally {
         }
     }
 
-    /// Lists an error.
+    /// Adds a failure to the list of errors.
     pub(crate) fn note(&mut self, now: Nanos, failure: Failure, request: usize, example: impl FnOnce() -> String) {
         let failure = if self.errors.len() < KINDS || self.errors.contains_key(&failure) {
             failure
@@ -325,7 +325,7 @@ impl Tally {
         error.count += 1;
     }
 
-    /// Counts a request that is never sent.
+    /// Counts a request that will never be sent.
     pub(crate) fn dropped(&mut self, now: Nanos, job: &Job) {
         self.parts(|part| part.dropped += 1);
         if job.is_measured {

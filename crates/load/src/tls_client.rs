@@ -1,6 +1,6 @@
-//! TLS on a client's socket: rustls, with the trust that the plan asks for.
+//! TLS on a client socket, by rustls, with the certificates that the plan trusts.
 //!
-//! Each connection makes a full handshake: nothing is resumed, so that all connections cost the server the same.
+//! Each connection makes a full handshake without resumption, so that all connections cost the server the same.
 
 use crate::net::{Moved, TlsFault};
 use crate::plan::{PlanError, Tls, Version};
@@ -15,10 +15,10 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// The name of HTTP/2 in a handshake (RFC 7301, RFC 9113 section 3.2).
+/// The protocol name of HTTP/2 in ALPN (RFC 7301, RFC 9113 section 3.2).
 const H2: &[u8] = b"h2";
 
-/// The terms of all connections of a run.
+/// The TLS settings for all connections of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsTerms {
     config: Arc<ClientConfig>,
@@ -26,7 +26,7 @@ pub(crate) struct TlsTerms {
     needs_h2: bool,
 }
 
-/// The encryption of one connection.
+/// The TLS state of one connection.
 #[derive(Debug)]
 pub(crate) struct TlsClient {
     session: ClientConnection,
@@ -73,10 +73,10 @@ fn provider() -> CryptoProvider {
 }
 
 impl TlsClient {
-    /// Advances the handshake as far as possible; returns true once it is over.
+    /// Advances the handshake as far as possible. Returns true once it is complete.
     ///
     /// # Errors
-    /// If the socket fails, or the handshake: a [`TlsFault`].
+    /// An error of the socket, or a [`TlsFault`] if the handshake failed.
     pub(crate) fn shake_hands(&mut self, socket: &OwnedFd) -> io::Result<bool> {
         loop {
             self.flush(socket)?;
@@ -90,7 +90,7 @@ impl TlsClient {
                 Err(error) => return Err(error),
             }
             if let Err(error) = self.session.process_new_packets() {
-                // The alert tells the server why.
+                // Send the TLS alert, so that the server learns why the handshake failed.
                 self.flush(socket).ok();
                 let kind = match error {
                     Error::InvalidCertificate(_) | Error::NoCertificatesPresented => "certificate",
@@ -107,7 +107,7 @@ impl TlsClient {
         Ok(true)
     }
 
-    /// Sends encrypted bytes that wait, as far as the socket accepts them.
+    /// Sends the pending encrypted bytes, as far as the socket accepts them.
     fn flush(&mut self, socket: &OwnedFd) -> io::Result<()> {
         while self.session.wants_write() {
             match self.session.write_tls(&mut Wire(socket)) {
@@ -128,7 +128,7 @@ impl TlsClient {
         Ok(Moved::Bytes(count))
     }
 
-    /// Receives until `buffer` is full or the socket is drained.
+    /// Receives until `buffer` is full or the socket has no more data.
     pub(crate) fn receive(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<Moved> {
         if !self.shake_hands(socket)? {
             return Ok(Moved::WouldBlock);
@@ -136,14 +136,15 @@ impl TlsClient {
         let mut count = 0;
         while count < buffer.len() {
             match self.session.reader().read(&mut buffer[count..]) {
-                // The server has closed in order, or this is the end after other bytes, which the next call reports.
+                // The server has closed the connection properly. If `count` is not 0, the next call reports the end.
                 Ok(0) => break,
                 Ok(more) => {
                     count += more;
                     continue;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // The end of input without close_notify: perhaps somebody has cut it.
+                // The input ended without close_notify, so the connection may have been truncated. The next call
+                // reports it.
                 Err(_) if count > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -155,7 +156,7 @@ impl TlsClient {
                 Err(error) => return Err(error),
             }
             self.session.process_new_packets().map_err(io::Error::other)?;
-            // An answer to the server's messages, such as a change of keys.
+            // Send replies to messages of the server, such as a key update.
             self.flush(socket)?;
         }
         Ok(Moved::Bytes(count))
@@ -166,7 +167,7 @@ fn fault(kind: &'static str, text: &str) -> io::Error {
     io::Error::other(TlsFault { kind, text: text.to_owned() })
 }
 
-/// The socket, as rustls uses it.
+/// The socket as a reader and writer for rustls.
 struct Wire<'socket>(&'socket OwnedFd);
 
 fn moved(moved: io::Result<Moved>) -> io::Result<usize> {
@@ -196,7 +197,7 @@ impl Write for Wire<'_> {
     }
 }
 
-/// Accepts any certificate whose key signs the handshake.
+/// Accepts any certificate whose key has signed the handshake.
 #[derive(Debug)]
 struct AnyCertificate(CryptoProvider);
 

@@ -1,4 +1,4 @@
-//! When requests begin, and on which connection: by users in the closed model, by a schedule in the open one.
+//! Determines when requests begin and on which connection: by users in the closed model, by a schedule in the open one.
 
 use super::demand::{Demand, Users};
 use super::{Generator, Timer};
@@ -14,8 +14,8 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Returns a request that is due at this time, if one may still begin. `request` is its index; `None`: the script
-    /// chooses it.
+    /// Begins a request that is due at this time. Returns `None` if no more requests may begin. `request` is its index;
+    /// `None`: the script chooses it.
     pub(super) fn begin(&mut self, due: Nanos, noticed_late: bool, request: Option<usize>) -> Option<Job> {
         let knew = self.window.from().is_some();
         let is_measured = self.window.begin(due)?;
@@ -43,7 +43,7 @@ impl<N: Net> Generator<N> {
                 self.tally.lagged(now - due);
             }
             pool.waiting.push_back(job);
-            // One at a time, so that requests that find a connection do not count as waiting.
+            // One request at a time, so that those that find a connection at once do not count as waiting.
             self.pump(now);
             let Demand::Open(pool) = &mut self.demand else { return };
             if pool.waiting.len() > pool.most_waiting
@@ -93,8 +93,8 @@ impl<N: Net> Generator<N> {
             }
             let slot = user.slot;
             if let Some(connection) = slot.and_then(|slot| self.connections.get(slot)) {
-                // While the connection is not open it gets one request: if it never opens, the others need not fail
-                // with it.
+                // A connection that is still opening gets only one request, so that the others do not fail with it if
+                // it never opens.
                 let most = if connection.stage == Stage::Open { connection.most(pipeline) } else { 1 };
                 if connection.jobs.len() >= most || connection.asked >= limit || connection.output_failed {
                     break;
@@ -122,7 +122,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Puts a waiting request on a connection, if there are both.
+    /// Assigns a waiting request to a connection. Returns false if there is no request or no connection.
     pub(super) fn serve_waiting(&mut self, now: Nanos) -> bool {
         let Demand::Open(pool) = &mut self.demand else { return false };
         if pool.waiting.is_empty() {
@@ -144,8 +144,8 @@ impl<N: Net> Generator<N> {
         true
     }
 
-    /// Adds a connection of the open model to those that can take one more request, under its current key, or removes
-    /// it if it cannot.
+    /// Updates the entry of a connection in the open model's set of free connections: removes the old key, and adds a
+    /// new one if the connection can take another request.
     pub(super) fn place(&mut self, slot: usize) {
         let Demand::Open(pool) = &mut self.demand else { return };
         let connection = &mut self.connections[slot];
@@ -161,7 +161,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Handles the end of a request, in any way: its user thinks, and then has another one.
+    /// Handles the end of a request, successful or not: its user thinks, and may then begin the next one.
     pub(super) fn done(&mut self, now: Nanos, user: Option<usize>) {
         self.active -= 1;
         let (Demand::Closed(users), Some(index)) = (&mut self.demand, user) else { return };

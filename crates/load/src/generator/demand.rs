@@ -17,19 +17,19 @@ pub(super) struct Users {
     pub(super) each: Vec<User>,
     pub(super) pipeline: usize,
     pub(super) think: Think,
-    /// Users that may have a request to begin.
+    /// The users that may have a request to begin.
     pub(super) runnable: Vec<usize>,
 }
 
-/// A user: sends, waits for the answer, thinks, and sends again.
+/// A user, who sends a request, waits for the response, thinks, and sends the next request.
 #[derive(Debug, Default)]
 pub(super) struct User {
     pub(super) slot: Option<usize>,
-    /// Number of requests that may begin now.
+    /// The number of requests that may begin now.
     pub(super) ready: usize,
-    /// Requests that the server did not process; they go first.
+    /// The requests that the server did not process; they are sent again first.
     pub(super) resend: VecDeque<Job>,
-    /// Number of consecutive failed connections.
+    /// The number of consecutive connections that could not be opened.
     pub(super) failures: u32,
     pub(super) not_before: Nanos,
 }
@@ -37,15 +37,15 @@ pub(super) struct User {
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) arrivals: Arrivals,
-    /// True once the window is over.
+    /// True once the window has ended.
     pub(super) is_done: bool,
-    /// Maximum number of unanswered requests on a connection.
+    /// The maximum number of unanswered requests on a connection.
     pub(super) pipeline: usize,
-    /// Open connections that can take one more request, as (number of unanswered requests, order among connections with
-    /// as many, slot). The first one is taken.
+    /// The open connections that can take another request, as (number of unanswered requests, order among connections
+    /// with the same number, slot). The first one is used next.
     pub(super) free: BTreeSet<(usize, u64, usize)>,
     pub(super) placed: u64,
-    /// Number of connections that are open or opening.
+    /// The number of connections that are open or opening.
     pub(super) count: usize,
     pub(super) most: usize,
     pub(super) opened_at_start: usize,
@@ -79,7 +79,7 @@ impl Demand {
         }
     }
 
-    /// Returns when the next request is due by the schedule.
+    /// Returns the time at which the schedule's next request is due; `None` if there is none.
     pub(super) fn next_arrival(&self) -> Option<Nanos> {
         match self {
             Self::Open(pool) if !pool.is_done => Some(pool.arrivals.next()),
@@ -87,7 +87,7 @@ impl Demand {
         }
     }
 
-    /// Returns when the first request that waits for a connection will have waited too long.
+    /// Returns the time at which the first waiting request will have waited too long for a connection.
     pub(super) fn next_expiry(&self) -> Option<Nanos> {
         match self {
             Self::Open(pool) => pool.waiting.front().map(|job| job.due.saturating_add(pool.longest_wait)),

@@ -1,4 +1,4 @@
-//! The ways in which a connection ends, and what happens to its requests.
+//! The ways in which a connection ends, and their effects on its requests.
 
 use super::demand::Demand;
 use super::{Generator, shown};
@@ -10,14 +10,14 @@ use crate::tally::Job;
 use rustix::io::Errno;
 use wire::http2::ErrorCode;
 
-/// The time in which the server may close a connection first.
+/// The time in nanoseconds in which the server may close a connection first.
 const LINGER: Nanos = 1_000_000_000;
 
-/// The number of times that a refused request is sent again.
+/// The maximum number of times that a refused request is sent again.
 const REFUSALS: u8 = 3;
 
 impl<N: Net> Generator<N> {
-    /// Handles the server's close of its sending side.
+    /// Handles the end of the server's output.
     pub(super) fn input_ended(&mut self, now: Nanos, slot: usize) {
         let connection = &mut self.connections[slot];
         let rest = std::mem::take(&mut connection.rest);
@@ -55,13 +55,13 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Closes the connection, and fails its requests: the first with `failure`, the others as unanswered.
+    /// Closes the connection, and counts its requests as failed: the first with `failure`, the others as unanswered.
     pub(super) fn lose(&mut self, now: Nanos, slot: usize, failure: Failure, text: &str) {
         let connection = &mut self.connections[slot];
         let (user, jobs) = (connection.user, std::mem::take(&mut connection.jobs));
         let answered = connection.answered;
         if jobs.is_empty() {
-            // A reset of an idle connection is an end like any other.
+            // A reset of an idle connection is a normal end.
             self.tally.connections.closed_idle += 1;
         }
         self.remove(now, slot);
@@ -103,7 +103,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Fails the requests of a connection of HTTP/2 that the server has closed.
+    /// Counts the requests of an HTTP/2 connection that the server has closed as failed.
     fn lose_streams(&mut self, now: Nanos, slot: usize) {
         let connection = &mut self.connections[slot];
         let (user, jobs) = (connection.user, std::mem::take(&mut connection.jobs));
@@ -122,7 +122,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Cancels the requests of a connection of HTTP/2 that have waited too long. The others go on.
+    /// Cancels the requests of an HTTP/2 connection that have exceeded the time limit. The others continue.
     fn time_out_streams(&mut self, now: Nanos, slot: usize) {
         let waited = seconds(self.timeout);
         loop {
@@ -150,7 +150,7 @@ impl<N: Net> Generator<N> {
         self.send(now, slot);
     }
 
-    /// Handles a stream that the server has reset. A refused request was not processed, and is sent again.
+    /// Handles a stream that the server has reset. A refused request was not processed, so it is sent again.
     pub(super) fn stream_reset(&mut self, now: Nanos, slot: usize, index: usize, code: u32) {
         let connection = &mut self.connections[slot];
         let user = connection.user;
@@ -165,8 +165,8 @@ impl<N: Net> Generator<N> {
         self.done(now, user);
     }
 
-    /// Handles the end that a server of HTTP/2 has announced: the requests from `first` on are not processed. They go to
-    /// another connection, unless the server says that something was wrong. The others may still be answered.
+    /// Handles a GOAWAY of an HTTP/2 server, which does not process the requests from `first` on. They are sent on
+    /// another connection, unless the code says that there was an error. The others may still be answered.
     pub(super) fn go_away(&mut self, now: Nanos, slot: usize, first: usize, code: u32) {
         let connection = &mut self.connections[slot];
         connection.is_over = true;
@@ -189,13 +189,13 @@ impl<N: Net> Generator<N> {
             }
         }
         if let (Demand::Closed(users), Some(index)) = (&mut self.demand, user) {
-            // The user's next requests need not wait for the last answers on this connection.
+            // The user's next requests need not wait for the last responses on this connection.
             users.each[index].slot = users.each[index].slot.filter(|&other| other != slot);
             users.runnable.push(index);
         }
     }
 
-    /// Ends a connection in an orderly way: its unanswered requests go to another connection.
+    /// Ends a connection properly: its unanswered requests are sent on another connection.
     pub(super) fn part(&mut self, now: Nanos, slot: usize) {
         self.take_back(slot);
         self.release(now, slot);
@@ -213,7 +213,7 @@ impl<N: Net> Generator<N> {
         self.resend(user, jobs);
     }
 
-    /// Lets requests that the server did not process go to another connection.
+    /// Queues requests that the server did not process, to be sent on another connection.
     fn resend(&mut self, user: Option<usize>, jobs: impl IntoIterator<Item = Job, IntoIter: DoubleEndedIterator>) {
         let tally = &mut self.tally;
         let jobs = jobs.into_iter().inspect(|job| tally.resent += u64::from(job.is_measured));
@@ -227,7 +227,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Reads and discards the input of a connection that is over.
+    /// Reads and discards the input of a connection that has ended.
     pub(super) fn discard(&mut self, now: Nanos, slot: usize) {
         let Some(connection) = self.connections.get_mut(slot) else { return };
         let Some(socket) = &mut connection.socket else { return };
@@ -238,7 +238,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Removes the connection from its user or from the pool.
+    /// Detaches the connection from its user or from the pool.
     pub(super) fn release(&mut self, now: Nanos, slot: usize) {
         let connection = &mut self.connections[slot];
         match connection.stage {
@@ -252,7 +252,7 @@ impl<N: Net> Generator<N> {
         match (&mut self.demand, user) {
             (Demand::Closed(users), Some(index)) => {
                 let user = &mut users.each[index];
-                // The user has another connection already if the server has announced the end of this one.
+                // The user already has another connection if the server has announced the end of this one.
                 user.slot = user.slot.filter(|&other| other != slot);
                 if user.not_before <= now {
                     users.runnable.push(index);

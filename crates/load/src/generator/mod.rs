@@ -1,10 +1,10 @@
-//! The generator: sends requests as its plan says, and checks and measures the responses.
+//! The generator: sends requests as its plan specifies, and checks and measures the responses.
 //!
 //! # Time is an argument
 //!
-//! Like the engine, the generator does nothing by itself. Its driver waits for sockets, or until [`Generator::due`],
-//! and calls [`Generator::ready`] and [`Generator::tick`] with the time. So a test can run ten minutes in a moment, and
-//! each response is timed by a clock that was read for it.
+//! Like the engine, the generator does nothing on its own. Its driver waits for sockets, at most until
+//! [`Generator::due`], and calls [`Generator::ready`] and [`Generator::tick`] with the time. So a test can simulate ten
+//! minutes in a moment, and each response is timed with a separate reading of the clock.
 //!
 //! ```text
 //!   start ─▶ ┌ wait until due() ─▶ ready(now, slot) for each that is ─▶ tick(now) ┐ ─▶ is_over ─▶ measured
@@ -13,15 +13,15 @@
 //!
 //! # When requests begin
 //!
-//! Closed model: each user has a connection of its own, and a number of requests that it may begin now (`ready`). An
-//! answer adds one after the think time. Open model: a schedule creates requests. A request that is due takes a free
-//! connection, or, if pipelining is allowed, the one with the fewest unanswered requests, or opens a new one, or waits
-//! in a queue that is limited in number and time. Requests that cannot wait are dropped and counted. None of this
-//! depends on how fast the server is (see `demand.rs` and `beginning.rs`, and for connections `opening.rs` and
-//! `ending.rs`).
+//! Closed model: each user has a connection, and a number of requests that it may begin now (`ready`). A response
+//! increments this number after the think time. Open model: a schedule creates requests. A due request is sent on a
+//! free connection, or, if pipelining is allowed, on the one with the fewest unanswered requests, or on a new
+//! connection; or it waits in a queue that limits number and time. Requests that cannot wait are dropped and counted.
+//! The schedule does not depend on the speed of the server (see `demand.rs` and `beginning.rs`, and for connections
+//! `opening.rs` and `ending.rs`).
 //!
-//! When the window is over, no more requests begin. Unanswered ones are waited for, because otherwise the slow ones
-//! would be missing from the result.
+//! When the window has ended, no more requests begin. The generator waits for unanswered ones, because otherwise the
+//! slow ones would be missing from the result.
 
 mod beginning;
 mod demand;
@@ -44,12 +44,12 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt::Write as _;
 
-/// Bytes received in one system call.
+/// The size of the receive buffer in bytes.
 const BUFFER: usize = 64 * 1024;
-/// Bytes of a malformed response in an example.
+/// The number of bytes of a malformed response that an example shows.
 const SHOWN: usize = 120;
 
-/// Sends and measures; see the [module](self).
+/// A load generator; see the [module](self).
 #[derive(Debug)]
 pub struct Generator<N: Net> {
     net: N,
@@ -58,23 +58,24 @@ pub struct Generator<N: Net> {
     tally: Tally,
     connections: Slab<Connection<N::Socket>>,
     demand: Demand,
-    /// True if the requests are those of HTTP/2.
+    /// True if requests are sent over HTTP/2.
     is_multiplexed: bool,
     addresses: usize,
     next_address: usize,
     next_id: u64,
     timeout: Nanos,
     patience: Nanos,
-    /// The time since which the generator has tried to connect while no connection is open.
+    /// The time since which the generator has tried to connect without an open connection; `None` while one is open.
     unlucky_since: Option<Nanos>,
-    /// Open connections, without those that linger.
+    /// The number of open connections, without those that linger.
     open: usize,
-    /// Requests that have begun and have neither been answered nor failed.
+    /// The number of requests that have begun and have neither been answered nor failed.
     active: u64,
     timers: BinaryHeap<Reverse<(Nanos, Timer)>>,
-    /// For each slot, when its deadline timer fires; `MAX`: there is none.
+    /// For each slot, the time at which its deadline timer fires; `MAX` if there is none.
     armed: Vec<Nanos>,
-    /// Slots to be handled at once, with a new reading of the clock: there is more to read, or they may be open.
+    /// The slots to handle at once, with a new reading of the clock: there is more to read, or the connection may be
+    /// open.
     again: VecDeque<usize>,
     buffer: Vec<u8>,
     ended: Option<(Ended, Nanos)>,
@@ -84,30 +85,30 @@ pub struct Generator<N: Net> {
 enum Timer {
     /// Check the deadline of the connection in this slot.
     Deadline { slot: usize },
-    /// Try again to connect.
+    /// Try to connect again.
     Knock { slot: usize, id: u64 },
-    /// This user's think time is over.
+    /// The think time of this user has ended.
     Thought { user: usize },
-    /// This user's pause after a failure to connect is over.
+    /// The pause of this user after a failure to connect has ended.
     Recovered { user: usize },
 }
 
-/// The next step for a connection whose input was read.
+/// The next step for a connection after its input was read.
 enum Verdict {
     More,
-    /// The server has announced the close, or was asked for it.
+    /// Close: the server has announced it, or was asked for it.
     Close,
     /// The response is malformed.
     Broken(Failure, String),
-    /// Bytes arrived that answer no request.
+    /// Bytes have arrived that answer no request.
     Unasked(String),
 }
 
 impl<N: Net> Generator<N> {
-    /// Creates a generator that has not begun. `addresses`: number of addresses of the target.
+    /// Creates a generator that has not started. `addresses` is the number of addresses of the target.
     ///
     /// # Errors
-    /// If the plan is invalid: the place and the problem.
+    /// The place and the problem, if the plan is invalid.
     pub fn new(plan: &Plan, net: N, addresses: usize) -> Result<Self, PlanError> {
         plan.check()?;
         let mut generator = Self {
@@ -136,7 +137,7 @@ impl<N: Net> Generator<N> {
         Ok(generator)
     }
 
-    /// Begins the run, at time 0.
+    /// Starts the run, at time 0.
     pub fn start(&mut self) {
         if let Demand::Open(pool) = &self.demand {
             for _ in 0..pool.opened_at_start {
@@ -146,7 +147,8 @@ impl<N: Net> Generator<N> {
         self.tick(0);
     }
 
-    /// Handles the readiness of the connection in `slot`; `read_closed`: its end, or an error, has arrived.
+    /// Handles the readiness of the connection in `slot`. `read_closed`: the end of its input, or an error, has
+    /// arrived.
     pub fn ready(&mut self, now: Nanos, slot: usize, read_closed: bool) {
         if self.ended.is_some() {
             return;
@@ -154,7 +156,7 @@ impl<N: Net> Generator<N> {
         self.tally.roll(now);
         self.drive(now, slot, read_closed);
         self.pump(now);
-        // A long batch of answers must not delay arrivals.
+        // A long batch of responses must not delay arrivals.
         if self.demand.next_arrival().is_some_and(|due| due <= now) {
             self.tick(now);
         } else {
@@ -162,7 +164,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Carries out everything that is due by now.
+    /// Executes everything that is due at this time.
     pub fn tick(&mut self, now: Nanos) {
         if self.ended.is_some() {
             return;
@@ -200,7 +202,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Returns when [`tick`](Self::tick) must be called next, even if nothing becomes ready.
+    /// Returns the time at which [`tick`](Self::tick) must be called, even if nothing becomes ready before.
     #[must_use]
     pub fn due(&self, now: Nanos) -> Option<Nanos> {
         if !self.again.is_empty() {
@@ -208,12 +210,12 @@ impl<N: Net> Generator<N> {
         }
         let timer = self.timers.peek().map(|&Reverse((due, _))| due);
         let patience = self.unlucky_since.map(|since| since.saturating_add(self.patience));
-        // After the window, only answers end the run.
+        // After the window, only responses and time limits end the run.
         let edges = [self.window.from(), self.window.until()].into_iter().flatten().find(|&edge| edge > now);
         [timer, patience, edges, self.demand.next_expiry(), self.demand.next_arrival()].into_iter().flatten().min()
     }
 
-    /// Returns true once the run is over.
+    /// Returns true once the run has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.ended.is_some()
@@ -239,7 +241,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Returns the current progress; its `latest` covers the time since the last call.
+    /// Returns the current progress. Its `latest` covers the time since the last call.
     pub fn progress(&mut self, now: Nanos) -> Progress {
         let waiting = self.demand.waiting();
         let total = self.tally.total;
@@ -257,8 +259,8 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Returns the result of a run that is [over](Self::is_over); ends any other run now. `started` and `finished` are
-    /// in seconds since 1970.
+    /// Returns the result of a run that has [ended](Self::is_over); a run that has not is ended now. `started` and
+    /// `finished` are in seconds since 1970.
     pub fn measured(&mut self, now: Nanos, started: f64, finished: f64, processor: Processor) -> Measured {
         self.end(now, Ended::Interrupted);
         let (ended, end) = self.ended.unwrap_or((Ended::Interrupted, now));
@@ -329,7 +331,8 @@ impl<N: Net> Generator<N> {
         if let Ok(sent) = connection.flush(&mut self.net, &self.script, slot) {
             self.tally.sent(now, sent);
         } else {
-            // A server that refuses a request may send a reason before it closes; that is read first.
+            // A server that rejects a request may send a response before it closes the connection, so the input is read
+            // first.
             connection.output_failed = true;
             self.place(slot);
             self.look_again(slot, true);
@@ -344,8 +347,8 @@ impl<N: Net> Generator<N> {
         connection.again = Some(connection.again.unwrap_or(false) || read_closed);
     }
 
-    /// Makes sure that the deadline of the connection in `slot` is checked. There is one timer for it however often it
-    /// moves: when it fires too early, it is set again.
+    /// Schedules the check of the deadline of the connection in `slot`. Each slot has at most one timer, however often
+    /// the deadline moves: a timer that fires too early is set again.
     fn arm(&mut self, slot: usize) {
         let deadline = self.connections[slot].deadline;
         if deadline < self.armed[slot] {
@@ -387,7 +390,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Handles a connection that became ready.
+    /// Handles a connection that has become ready.
     fn drive(&mut self, now: Nanos, slot: usize, read_closed: bool) {
         let Some(connection) = self.connections.get(slot) else { return };
         match connection.stage {
@@ -401,11 +404,11 @@ impl<N: Net> Generator<N> {
             Stage::Lingering => return self.discard(now, slot),
             Stage::Open => self.send(now, slot),
         }
-        // Bytes and the end after them may have been reported together, and are not reported again.
+        // Data and the following end of input may be reported together, and are not reported again.
         while self.receive(now, slot, read_closed) && read_closed {}
     }
 
-    /// Receives once. Returns whether there may be more, to be received at once.
+    /// Receives once. Returns true if there may be more data, which must be received at once.
     fn receive(&mut self, now: Nanos, slot: usize, read_closed: bool) -> bool {
         let Some(connection) = self.connections.get_mut(slot) else { return false };
         let (Stage::Open, Some(socket)) = (connection.stage, &mut connection.socket) else { return false };
@@ -440,14 +443,14 @@ impl<N: Net> Generator<N> {
             }
         }
         if count == self.buffer.len() && self.connections.get(slot).is_some_and(|it| it.stage == Stage::Open) {
-            // A large response is read in turns with everything else, with a new reading of the clock.
+            // A large response is read in turns with other work, each time with a new reading of the clock.
             self.look_again(slot, read_closed);
             return false;
         }
         true
     }
 
-    /// Reads the answers in the first `count` bytes of the buffer.
+    /// Parses the responses in the first `count` bytes of the buffer.
     fn read(&mut self, now: Nanos, slot: usize, count: usize) -> Verdict {
         let connection = &mut self.connections[slot];
         let buffer = std::mem::take(&mut self.buffer);
@@ -515,8 +518,8 @@ impl<N: Net> Generator<N> {
         verdict
     }
 
-    /// Records the answer to the first request of the connection; `behind` is the input after the answer. Returns true
-    /// if the connection is to be closed.
+    /// Records the response to the first request of the connection; `behind` is the input after it. Returns true if the
+    /// connection must be closed.
     fn answered(&mut self, now: Nanos, slot: usize, mut answer: Answer, behind: &[u8]) -> bool {
         let connection = &mut self.connections[slot];
         let Some((job, was_sent)) = connection.pop() else { return true };
@@ -531,7 +534,7 @@ impl<N: Net> Generator<N> {
         closes || is_unasked
     }
 
-    /// Counts a response; `unasked`: bytes behind it that answer no request.
+    /// Counts and checks a response. `unasked` are bytes after it that answer no request.
     fn judge(&mut self, now: Nanos, job: &Job, answer: &mut Answer, unasked: &[u8]) {
         self.tally.answered(now, job, answer.status, answer.heads, answer.length);
         let form = self.script.form_mut(job.request);
@@ -539,7 +542,7 @@ impl<N: Net> Generator<N> {
             if unasked.is_empty() {
                 return Ok(());
             }
-            // Most likely its body is longer than the length that it declares.
+            // The body is probably longer than its declared length.
             let text = format!("{} bytes came behind the response: {}", unasked.len(), shown(unasked));
             Err((Failure::named(Class::Malformed, "Unasked"), text))
         });
@@ -549,7 +552,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Reads the frames in the first `count` bytes of the buffer, of a connection of HTTP/2.
+    /// Parses the frames in the first `count` bytes of the buffer, from an HTTP/2 connection.
     fn read_streams(&mut self, now: Nanos, slot: usize, count: usize) -> Verdict {
         let buffer = std::mem::take(&mut self.buffer);
         let mut joined = std::mem::take(&mut self.connections[slot].rest);
@@ -583,14 +586,14 @@ impl<N: Net> Generator<N> {
         joined.drain(..used);
         self.connections[slot].rest = joined;
         if matches!(verdict, Verdict::More) {
-            // Acknowledgements, windows, and bodies for which there is a window now.
+            // Sends acknowledgements and window updates, and bodies for which there is a window now.
             self.send(now, slot);
         }
         verdict
     }
 
-    /// Handles what has arrived on a connection of HTTP/2; `has_grown`: the server takes more requests at a time. Returns
-    /// true if the connection is to be closed.
+    /// Handles an event of an HTTP/2 connection. `has_grown`: the server now accepts more concurrent requests. Returns
+    /// true if the connection must be closed.
     fn take_step(&mut self, now: Nanos, slot: usize, step: Step, has_grown: bool) -> bool {
         match step {
             Step::Nothing if has_grown => {
@@ -631,7 +634,7 @@ impl<N: Net> Generator<N> {
         false
     }
 
-    /// Updates a connection of HTTP/2 one of whose streams has ended. Returns true if the connection is to be closed.
+    /// Updates an HTTP/2 connection after one of its streams has ended. Returns true if the connection must be closed.
     fn stream_ended(&mut self, slot: usize) -> bool {
         let connection = &mut self.connections[slot];
         connection.deadline = connection.jobs.front().map_or(Nanos::MAX, |next| next.put.saturating_add(self.timeout));
@@ -642,14 +645,14 @@ impl<N: Net> Generator<N> {
     }
 }
 
-/// Counts a late request. Only the open model has late requests; in the closed model a request is due when it is sent.
+/// Counts a late request. This exists only in the open model; in the closed model a request is due when it is sent.
 fn note_late(tally: &mut Tally, demand: &Demand, job: &Job) {
     if matches!(demand, Demand::Open(_)) && job.given.saturating_sub(job.due) > LATE {
         tally.was_late(job);
     }
 }
 
-/// Returns a part of these bytes as text.
+/// Returns the first bytes as escaped text.
 fn shown(bytes: &[u8]) -> String {
     let mut text = String::from("b\"");
     for byte in &bytes[..bytes.len().min(SHOWN)] {

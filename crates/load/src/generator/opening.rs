@@ -1,4 +1,4 @@
-//! Connections that are being opened, and those that fail to open.
+//! Opens connections, and handles those that fail to open.
 
 use super::demand::Demand;
 use super::{Generator, Timer, note_late};
@@ -12,13 +12,13 @@ use rustix::io::Errno;
 use std::cmp::Reverse;
 use std::io;
 
-/// Time until connecting to a full queue is tried again.
+/// The time after which the generator tries again to connect to a full backlog, in nanoseconds.
 const KNOCK: Nanos = 1_000_000;
-/// The time for which a user waits after a failure to connect: at first, and at most.
+/// The first and the longest pause of a user after a failure to connect, in nanoseconds.
 const BACK_OFF: (Nanos, Nanos) = (10_000_000, 1_000_000_000);
 
 impl<N: Net> Generator<N> {
-    /// Begins to open a connection, for `user` or for the pool, with its first request if there is one.
+    /// Starts to open a connection for `user` or for the pool, with its first request if there is one.
     pub(super) fn connect(&mut self, now: Nanos, user: Option<usize>, job: Option<Job>) {
         self.unlucky_since = if self.open == 0 { self.unlucky_since.or(Some(now)) } else { None };
         self.next_id += 1;
@@ -44,7 +44,7 @@ impl<N: Net> Generator<N> {
         self.knock(now, slot);
     }
 
-    /// Makes the system call.
+    /// Starts the connection, which calls connect(2).
     pub(super) fn knock(&mut self, now: Nanos, slot: usize) {
         let address = self.next_address;
         self.next_address = (address + 1) % self.addresses;
@@ -54,8 +54,8 @@ impl<N: Net> Generator<N> {
             Ok(Some(socket)) => {
                 connection.socket = Some(socket);
                 connection.stage = Stage::Opening;
-                // A connection to a near server is often open at once, and one to a Unix socket always; how long that
-                // took still has to be read from the clock.
+                // A connection to a near server is often open at once, and one to a Unix socket always. The elapsed
+                // time must still be read from the clock, so it is checked in the next tick.
                 self.look_again(slot, false);
             }
             Ok(None) => {
@@ -66,8 +66,8 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Checks whether the connection is open by now. Waiting requests are sent, because that is also the quickest way
-    /// to find out.
+    /// Checks whether the connection has opened. Waiting requests are sent, because this is the fastest way to find
+    /// out.
     pub(super) fn open(&mut self, now: Nanos, slot: usize) {
         let Some(connection) = self.connections.get_mut(slot) else { return };
         let Some(socket) = &mut connection.socket else { return };
@@ -104,7 +104,7 @@ impl<N: Net> Generator<N> {
             users.each[user].failures = 0;
             users.runnable.push(user);
         }
-        // A connection of HTTP/2 without a request begins too.
+        // An HTTP/2 connection sends its preface even without a request.
         self.send(now, slot);
         self.place(slot);
     }
@@ -133,7 +133,8 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Ends the run, because no connection could be opened in time. Requests that still wait for a connection fail.
+    /// Ends the run, because no connection could be opened within `patience`. Requests that still wait for a connection
+    /// fail.
     pub(super) fn give_up(&mut self, now: Nanos) {
         let opening: Vec<_> = self
             .connections
