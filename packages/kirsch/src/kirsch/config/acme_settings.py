@@ -8,7 +8,7 @@ from kirsch.net.acme_files import LETS_ENCRYPT
 
 
 class AcmeSettings:
-    """Which certificates are obtained from an authority, and from which."""
+    """The settings for obtaining certificates: the names, the authority, and the account."""
 
     __slots__ = ()
 

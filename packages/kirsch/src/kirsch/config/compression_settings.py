@@ -12,7 +12,7 @@ _TYPES = (
 
 
 class CompressionSettings:
-    """Which responses are compressed, and how."""
+    """The settings for compressing responses."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The names of the drivers, and the names of the same drivers in other servers."""
+"""The names of the drivers, and the names of equivalent drivers in other servers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _THREADS = "write threads"
 _GEVENT = "write gevent"
 _ASYNC = "write asyncio, or leave it out: an ASGI application is always served by asyncio"
 
-# Names of the same thing in other servers.
+# Other servers' names of equivalent drivers.
 _SAME = {"gthread": "threads", "thread": "threads", "gevent_wsgi": "gevent", "gevent_pywsgi": "gevent"}
 
-# Names in other servers, and what to use instead.
+# Other servers' names without an equivalent, and advice about what to use instead.
 _INSTEAD = {
     "sync": "write threads, and for one request at a time --threads 1",
     "threaded": _THREADS,
@@ -33,9 +33,9 @@ _INSTEAD = {
 
 
 def canonical_name(name: str) -> str:
-    """Return the driver that ``name`` means: its own name, or gunicorn's name for the same thing.
+    """Return the driver that ``name`` means: its own name, or the name of an equivalent in another server.
 
-    Raises ValueError, with what to use instead, if there is no such driver. The message follows the name.
+    Raises ValueError, with advice, if there is no such driver. The message continues after the name.
     """
     canonical = _SAME.get(name.lower(), name)
     if canonical not in NAMES:

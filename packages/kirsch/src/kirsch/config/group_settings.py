@@ -1,4 +1,4 @@
-"""The settings of groups and of what else hosts share: a part of the table in ``schema.py``."""
+"""The settings of groups and of other state that hosts share: a part of the table in ``schema.py``."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ BROKERS = {
 
 
 def parse_broker(text: str) -> str:
-    """Parse the URL of a broker; empty stays empty."""
+    """Parse the URL of a broker; an empty text remains empty. Raises ValueError."""
     if not text:
         return ""
-    from urllib.parse import parse_qs, urlsplit  # here, because a server without a broker does not need it
+    from urllib.parse import parse_qs, urlsplit  # imported here, because only servers with a broker need it
 
     parts = urlsplit(text)
     if parts.scheme not in BROKERS or not parts.netloc:
@@ -35,7 +35,7 @@ def parse_broker(text: str) -> str:
 
 
 def without_password(text: str) -> str:
-    """Return the URL of a broker as people are shown it."""
+    """Return the URL of a broker for display, with its password hidden."""
     from urllib.parse import urlsplit
 
     parts = urlsplit(text)

@@ -1,7 +1,6 @@
-"""``GUNICORN_CMD_ARGS``: the flags that users of gunicorn put into the environment of a container.
-
-They are read where they mean the same here. An option of gunicorn that Kirsch needs no equivalent of is ignored with a
-warning; any other is a mistake, because serving without what it asks for would be a surprise.
+"""``GUNICORN_CMD_ARGS``: the flags that users of gunicorn set in the environment of a container. A flag with the same
+meaning in Kirsch is used. An option of gunicorn that Kirsch does not need is ignored with a warning; any other option
+is a mistake, because serving without its effect would be a surprise.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class GunicornArguments:
-    """The settings in the text of the variable: ``given`` maps their names to (text, origin). ``warnings`` and
-    ``mistakes`` are lines."""
+    """The settings in the text of the variable. ``given`` maps names of settings to (text, origin); ``warnings`` and
+    ``mistakes`` are lists of lines."""
 
     def __init__(self, text: str) -> None:
         import shlex
@@ -46,7 +45,7 @@ class GunicornArguments:
             )
 
     def _unknown(self, arguments: Arguments) -> Iterator[str]:
-        """Yield a mistake for each option that is not ours, except those that Kirsch needs no equivalent of."""
+        """Yield a mistake for each option that Kirsch does not have, except those that it does not need."""
         for flag, _ in arguments.unknown:
             text = compat.equivalent("gunicorn", flag)
             if text.startswith("omit it"):
@@ -59,7 +58,7 @@ class GunicornArguments:
 
 
 def _refused(arguments: Arguments) -> Iterator[str]:
-    """Yield a mistake for each word that is understood, and has no place in a variable."""
+    """Yield a mistake for each word that is valid on a command line but not in this variable."""
     if arguments.request:
         yield f"--{arguments.request} belongs on the command line"
     for name, (value, flag) in arguments.given.items():

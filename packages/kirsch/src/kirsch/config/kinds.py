@@ -1,7 +1,6 @@
-"""The kinds of settings: how a value of each kind is written as text, in TOML and in a program.
-
-A kind is all that the readers of settings need to know of a type: the command line its parser and its metavar, the
-settings file the types of TOML, a program the types of Python, shells the words or files that complete it.
+"""The kinds of settings: how values of each kind are written as text, in TOML and in a program. A kind describes a type
+for each reader of settings: parser and metavar for the command line, TOML types for the settings file, Python types for
+a program, and words or files for shell completion.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ else:
     T = None
 
     class Generic:
-        """Enough of the real one to be subscripted: importing ``typing`` takes 5 ms of each start."""
+        """A substitute that can be subscripted: importing ``typing`` would add 5 ms to each start."""
 
         def __class_getitem__(cls, _parameter):
             return cls
@@ -31,13 +30,13 @@ else:
 class Kind(Generic[T]):
     """One kind of value.
 
-    ``parse`` reads a text and raises ValueError, whose message goes behind the text. ``metavar`` stands for the value
-    in help; it is empty if the flag stands alone. ``unit`` is what a bare number counts. ``annotation`` is the
-    static type in a program, which may pass one of ``types``, or a text where the annotation has ``str``. ``toml`` are
-    the types in a settings file, and ``wanted`` names them. ``separator`` stands between several values in one text;
-    without one a repeated flag replaces the value before. ``table`` is the kind of what stands behind each name, where
-    a settings file may have a table. ``choices`` are the words that most values are, ``completes`` is ``"file"`` or
-    ``"directory"`` where a shell can complete them.
+    ``parse`` parses a text, or raises ValueError with a message that continues after the text. ``metavar`` represents
+    the value in help; it is empty for a flag without a value. ``unit`` is the unit of a bare number. ``annotation`` is
+    the static type in a program, which may pass one of ``types``, or a text if the annotation contains ``str``.
+    ``toml`` are the types in a settings file, and ``wanted`` is their description. ``separator`` separates several
+    values in one text; without one, a repeated flag replaces the earlier value. ``table`` is the kind of the values, if
+    a settings file may have a table. ``choices`` are the usual words, and ``completes`` is ``"file"`` or
+    ``"directory"`` if a shell can complete paths.
     """
 
     def __init__(
@@ -58,9 +57,8 @@ class Kind(Generic[T]):
         completes: str = "",
         shown: Callable[[str], str] | None = None,
     ) -> None:
-        """``admits`` is in place of ``types`` where no list of these will do, ``convert`` in place of both.
-
-        ``shown`` makes of a text what people are shown, where that differs.
+        """``admits`` replaces ``types`` if a list of types is not enough; ``convert`` replaces both. ``shown`` converts
+        a text for display, for example to hide secrets.
         """
         self.parse = parse
         self.metavar = metavar
@@ -78,7 +76,8 @@ class Kind(Generic[T]):
         self._convert = convert
 
     def from_program(self, name: str, value: Any) -> T:
-        """Return a program's value of the setting ``name``; text is parsed. Raises TypeError and ValueError."""
+        """Convert a program's value of the setting ``name``; parse it if it is text. Raises TypeError and
+        ValueError."""
         if self._convert is not None:
             try:
                 return self._convert(value)
@@ -98,23 +97,23 @@ class Kind(Generic[T]):
     def _is_admitted(self, value: object) -> bool:
         if self._admits is not None:
             return self._admits(value)
-        # For Python True is a number too.
+        # In Python, True is an int too.
         return isinstance(value, self._types) and isinstance(value, bool) == (bool in self._types)
 
 
 def explain_error(text: str, error: ValueError) -> str:
-    """Return a parser's message about ``text``, with the text before it unless the message quotes the wrong part."""
+    """Return a parser's message about ``text``, preceded by the text unless the message begins with a quotation."""
     message = str(error)
     return message if message.startswith(("'", '"')) else f"{text!r} {message}"
 
 
 def one_of(*words: str) -> Kind[str]:
-    """One of a few words."""
+    """Return the kind of a setting whose value is one of ``words``."""
     return Kind(lambda text: values.parse_word(text, words), "WORD", choices=words)
 
 
 def _names_only(text: str) -> str:
-    """Variables without their values, which may be secrets."""
+    """Return the names of variables without their values, which may be secrets."""
     return ", ".join(f"{name}=..." for name, _ in values.parse_environment(text))
 
 
@@ -169,7 +168,7 @@ ACCOUNT: Kind[str] = Kind(values.parse_account, "NAME", toml=(int, str), wanted=
 UMASK: Kind[int | None] = Kind(values.parse_umask, "OCTAL")
 VARIABLE: Kind[str] = Kind(str, "VALUE", toml=(int, str))
 ENVIRONMENT: Kind[tuple[tuple[str, str], ...]] = Kind(
-    # No value of the environment holds a NUL.
+    # Environment variables cannot contain NUL, so it can separate them.
     values.parse_environment, "NAME=VALUE", wanted='a table such as { NAME = "value" }', separator="\0",
     table=VARIABLE, shown=_names_only,
 )  # fmt: skip

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def apply(chosen: Settings) -> None:
-    """Configure ``logging``, if the settings ask for it. Raises UsageError."""
+    """Configure ``logging``, if the settings require it. Raises UsageError."""
     if not chosen.log_config:
         return
     import json
@@ -31,7 +31,7 @@ def apply(chosen: Settings) -> None:
     except UsageError as error:
         raise UsageError(f"{label}: {error}") from None
     except OSError as error:
-        # The file may be one that a handler writes.
+        # The error may be about a file that a handler writes.
         name = error.filename or chosen.log_config
         raise UsageError(f"{label}: {name}: {error.strerror or error}") from None
     except Exception as error:  # noqa: BLE001 - handlers and formatters may be the application's
@@ -39,11 +39,11 @@ def apply(chosen: Settings) -> None:
 
 
 def _apply_table(table: Any) -> None:
-    import logging.config  # its import takes longer than the start of the rest of Kirsch
+    import logging.config  # the import takes longer than the rest of Kirsch's start
 
     if not isinstance(table, dict):
         raise UsageError("a table for logging.config.dictConfig is expected")
-    # Existing loggers, such as the server's own, stay enabled unless the table says otherwise.
+    # Existing loggers, such as the server's, remain enabled unless the table disables them.
     logging.config.dictConfig({"version": 1, "disable_existing_loggers": False, **table})
 
 
@@ -69,7 +69,8 @@ def _apply_file(path: str) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the exception and its cause: ``dictConfig`` names the handler, and the cause is the mistake."""
+    """Return the texts of an exception and its cause: ``dictConfig`` names the handler, and the cause has the
+    mistake."""
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, KeyError):
         text = f"there is no {text}"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class MergedSettings:
-    """The values of the settings that a subclass declares. They cannot be changed."""
+    """The immutable values of the settings that a subclass declares."""
 
     __slots__ = ("_source", "_texts", "_values", "directory", "file", "mounts", "origins", "target", "warnings")
 
@@ -38,9 +38,8 @@ class MergedSettings:
         warnings: Sequence[str] = (),
         source: tuple[Sequence[str], Mapping[str, str], str] = ((), {}, ""),
     ) -> None:
-        """``given`` maps names to (text, origin), ``target`` is such a pair too; the rest keeps its default.
-
-        ``file`` is the settings file that was read, ``source`` what :func:`kirsch.config.sources.read` was called with.
+        """``given`` maps names to (text, origin); ``target`` is such a pair too. Other settings have their defaults.
+        ``file`` is the settings file that was read, ``source`` the arguments of :func:`kirsch.config.sources.read`.
         Raises UsageError.
         """
         texts = {each.name: given.get(each.name, (each.default, "default")) for each in self.declared}
@@ -89,15 +88,15 @@ class MergedSettings:
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """The values by their names."""
+        """The values by name."""
         return self._values
 
     def label(self, name: str) -> str:
-        """Return the beginning of a message about the setting ``name``: the origin of its value."""
+        """Return the prefix of a message about the setting ``name``: the origin of its value."""
         return self.by_name[name].label(self.origins[name])
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """(Name, value, origin) of the application, the mounts and each setting, as people are shown them."""
+        """Return (name, value, origin) of the application, the mounts and each setting, for display."""
         rows = [("app", self.target, self.origins["app"])] if self.target is not None else []
         rows += [("mount", str(mount), mount.origin) for mount in self.mounts]
         for each in self.declared:

@@ -1,4 +1,4 @@
-"""The places of several applications in one process, as settings write them: ``--mount`` and ``[[mount]]``."""
+"""Mounts, the places of several applications in one process, and their syntax: ``--mount`` and ``[[mount]]``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ INTERFACES = ("wsgi", "asgi")
 class Mount:
     """One ``--mount``, or one ``[[mount]]`` of the settings file for one host.
 
-    ``path`` is empty or ``/prefix`` without a slash at its end. ``host`` is empty (any), ``example.org`` or
-    ``*.example.org``. ``app`` is written as on the command line. ``interface`` is ``wsgi`` or ``asgi``, or empty if
-    ``--interface`` decides.
+    ``path`` is empty, or ``/prefix`` without a slash at the end. ``host`` is empty (any), ``example.org`` or
+    ``*.example.org``. ``app`` is the application's name, as on the command line. ``interface`` is ``wsgi`` or ``asgi``,
+    or empty if ``--interface`` decides.
     """
 
     __slots__ = ("app", "factory", "host", "interface", "origin", "path")
@@ -34,7 +34,7 @@ class Mount:
 
     @property
     def place(self) -> str:
-        """The host and path of the mount, as users write it."""
+        """The host and path of the mount, in the form of ``--mount``."""
         return f"{self.host}{self.path}" or "/"
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class Mount:
 
 
 def check_path(text: str) -> str:
-    """Return the prefix ``text`` without a slash at its end. Raises ValueError for a text that is no prefix."""
+    """Return the path prefix ``text`` without a slash at the end. Raises ValueError if it is not a path prefix."""
     if not text.startswith("/"):
         raise ValueError(f"is not the beginning of a path; did you mean {'/' + text!r}?")
     if any(character in text for character in "?#") or not text.isprintable():
@@ -56,7 +56,7 @@ def check_path(text: str) -> str:
 
 
 def check_host(text: str) -> str:
-    """Return the host ``text`` in lower case. Raises ValueError for a text that is no host."""
+    """Return the host ``text`` in lower case. Raises ValueError if it is not a host."""
     host = text.strip().lower().removesuffix(".")
     if "/" in host or not host or any(character.isspace() for character in host):
         raise ValueError("is not a host; write example.org or *.example.org")
@@ -70,16 +70,16 @@ def check_host(text: str) -> str:
 
 
 def is_host(text: str) -> bool:
-    """Return whether ``text`` of the form ``host`` or ``host/path`` begins with a host, and not with a path that lacks
-    its slash: it is ``localhost``, or has a dot, a colon or a star before the first slash."""
+    """Return whether ``text`` (``host`` or ``host/path``) begins with a host, not with a path without its first
+    slash: it is ``localhost``, or has a dot, a colon or a star before the first slash."""
     host = text.partition("/")[0]
     return host.lower() == "localhost" or any(character in host for character in ".:*")
 
 
 def parse_mount(place: str, app: str, origin: str = "") -> Mount:
-    """Parse ``/path``, ``host`` or ``host/path`` and the application there, ``module:app`` or, with its interface,
-    ``asgi:module:app``. A host of a single label is written with a dot at its end (``shop.``), because ``shop`` more
-    often is a path that lacks its slash. Raises ValueError, which quotes the text."""
+    """Parse a place (``/path``, ``host`` or ``host/path``) and its application (``module:app``, or with its
+    interface ``asgi:module:app``). A host of a single label needs a dot at its end (``shop.``), because ``shop`` is
+    more often a path without its slash. Raises ValueError, which quotes the text."""
     if place and not place.startswith("/") and not is_host(place):
         label, slash, rest = place.partition("/")
         raise ValueError(
@@ -102,6 +102,6 @@ def parse_mount(place: str, app: str, origin: str = "") -> Mount:
 
 
 def _without_port(host: str) -> str:
-    """Return ``host`` without ``:port``; an IPv6 address is in brackets."""
+    """Return ``host`` without ``:port``. An IPv6 address is in brackets."""
     name, colon, port = host.rpartition(":")
     return name if colon and (not port or port.isdigit()) and not ("[" in name and "]" not in name) else host

@@ -1,4 +1,4 @@
-"""The configuration of the native server: one object with an attribute for each setting and resource that it uses."""
+"""The configuration of the native server: an object with an attribute for each setting and resource that it uses."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ _SETTINGS = tuple(each for each in SETTINGS if each.scope == ENGINE)
 
 
 class NativeConfig:
-    """The configuration of a native server: settings, and the resources below, which are no settings.
-
-    The native server reads every attribute once, by its name, when it is made (crates/gateway/src/config.rs). It raises
-    TypeError for one that it does not know, and for one that it misses. Defaults are here and in the schema alone.
+    """The configuration of a native server: settings, and the resources below. The constructor of the native server
+    reads every attribute once, by name (crates/gateway/src/config.rs). It raises TypeError for an unknown or missing
+    attribute. Defaults are only here and in the schema.
     """
 
     threads: int = 1
@@ -133,7 +132,7 @@ class NativeConfig:
     fetched. It reads a clock some twelve times for a request then, and never otherwise."""
 
     def __init__(self, given: Mapping[str, Any] | None = None) -> None:
-        """``given`` holds values of settings and resources by name. Raises TypeError for a name that is neither."""
+        """``given`` contains values of settings and resources by name. Raises TypeError for an unknown name."""
         own = vars(self)
         own.update((name, getattr(NativeConfig, name)) for name in NativeConfig.__annotations__)
         own.update((each.name, each.default_value) for each in _SETTINGS)
@@ -143,5 +142,5 @@ class NativeConfig:
             own.update(given)
 
     def but(self, **given: Any) -> NativeConfig:
-        """Return a copy with other values."""
+        """Return a copy with the values in ``given`` replaced."""
         return NativeConfig({**vars(self), **given})

@@ -1,4 +1,4 @@
-"""How rate limits are written (``--rate-limit``)."""
+"""The syntax of rate limits (``--rate-limit``)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ def _field_name(text: str) -> str:
 
 
 def program_rate_limits(given: Any) -> tuple[RateLimit, ...]:
-    """Return limits from a text, texts, or texts by prefix. Raises ValueError and TypeError."""
+    """Convert a program's value (a text, several texts, or texts by prefix) to limits. Raises ValueError and
+    TypeError."""
     if isinstance(given, str):
         return parse_rate_limits(given)
     limits: list[RateLimit] = []

@@ -1,18 +1,18 @@
-"""Every setting, declared once. This file is a table: ``setting.py`` and ``merged.py`` have the code.
+"""The schema: every setting, declared once. This file is a table: ``setting.py`` and ``merged.py`` have the code.
 
 A setting is one declaration in :class:`Settings`: its section, flags, kind, default, prose, bounds, and who reads it.
-From that come
+The declaration determines
 
 * the option of the command line and its help, the environment variable ``KIRSCH_<NAME>``, the key of the settings file;
 * the keyword argument of ``kirsch.Server``, with its static type (``kirsch.config.options``, generated);
-* the check of a value, wherever it is from, and the typed attribute of :class:`Settings`;
-* what a reload may change, and what the native server is given (``kirsch.config.native``);
+* the check of a value from any source, and the typed attribute of :class:`Settings`;
+* what a reload may change, and the attributes of the native server's configuration (``kirsch.config.native``);
 * shell completion, the manual page, and docs/reference/settings.md.
 
-No library is used here, because each would add to every start of the server. On CPython 3.13, with a bare interpreter
-at 10.5 ms, importing click takes 30 ms and argparse 7; dataclasses take 10 more than the descriptor in ``setting.py``,
-because they import inspect. All of Kirsch, from the command to the first response, takes 13 ms beyond importing the
-application, of the 60 that it may take.
+No library is used here, because its import would delay every start. On CPython 3.13, a bare interpreter takes 10.5 ms,
+importing click 30 ms and argparse 7 ms; dataclasses take 10 ms more than the descriptor in ``setting.py``, because they
+import inspect. Kirsch as a whole, from the command to the first response, takes 13 ms beyond importing the application;
+the limit is 60 ms.
 """
 
 from __future__ import annotations
@@ -63,18 +63,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# Each worker is a slot in the scoreboard. It is far more than a machine has processors for.
+# The limit of workers, each of which has a slot on the scoreboard. Machines have far fewer CPUs.
 _WORKERS_MAX = 256
 
 
 class Settings(AcmeSettings, GroupSettings, TlsSettings, CompressionSettings, MergedSettings, sections=SECTIONS):
-    """All settings. Those of TLS, ACME, groups and compression are in files of their own."""
+    """All settings. Those of TLS, ACME, groups and compression are declared in separate files."""
 
     __slots__ = ()
 
     @property
     def has_certificates(self) -> bool:
-        """Return whether listeners can encrypt."""
+        """Return whether the settings name certificates, so that listeners can encrypt."""
         return bool(self.certfile or self.tls or self.acme)
 
     config = setting(
@@ -696,5 +696,5 @@ BY_NAME = Settings.by_name
 
 
 def default(name: str) -> Any:
-    """Return the value of a setting that is not given."""
+    """Return the default value of the setting ``name``."""
     return BY_NAME[name].default_value

@@ -1,6 +1,6 @@
 """The sections of the settings."""
 
-# In the order in which help and the reference page show them.
+# In the order of help and the reference page.
 SECTIONS = {
     "Application": "Where the application and its settings are found.",
     "Sockets": "Where the application is served.",

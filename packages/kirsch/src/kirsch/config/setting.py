@@ -1,4 +1,5 @@
-"""The declaration of one setting: how it is named, read, checked and shown. ``schema.py`` declares them all."""
+"""The declaration of one setting: its names, and how it is read, checked and shown. ``schema.py`` declares all
+settings."""
 
 from __future__ import annotations
 
@@ -29,23 +30,21 @@ GUNICORN_VARIABLE = "GUNICORN_CMD_ARGS"
 
 
 class UsageError(Exception):
-    """The command line, the environment or the settings file is wrong. Exit status 2.
-
-    One line for each mistake. ``settings`` is a :class:`kirsch.config.schema.Settings` of those that were understood,
-    with defaults for the rest, or None if the mistakes do not leave that much; it is for finding more mistakes, and not
-    for serving.
+    """Raised if the command line, the environment or the settings file is wrong. Exit status 2. The text has one line
+    for each mistake. ``settings`` is a :class:`kirsch.config.schema.Settings` of the valid settings, with defaults for
+    the rest, or None if that is not possible. It is only for finding further mistakes.
     """
 
     settings: Any = None
 
 
 class Setting:
-    """A descriptor: on the class itself, on an instance the value. ``default`` is text, parsed like any other.
-
-    ``least`` and ``most`` bound a number. ``scope`` is COMMAND, PROGRAM or ENGINE. A reload cannot change a setting
-    that is ``fixed``. A setting that is ``supervised`` has no meaning without a supervisor (``--workers 0``), and one
-    that ``needs`` another has none unless the other is set. One that is ``command_line_only`` cannot be in a settings
-    file. ``variables`` are read after ``KIRSCH_<NAME>``. ``summary`` is its line in the short help, if it is there.
+    """A descriptor: an attribute of the class returns the setting itself, of an instance its value. ``default`` is
+    text, parsed like any other. ``least`` and ``most`` are the bounds of a number. ``scope`` is COMMAND, PROGRAM or
+    ENGINE. ``fixed``: a reload cannot change the setting. ``supervised``: it has no effect without a supervisor
+    (``--workers 0``). ``needs``: it has no effect unless that other setting is set. ``command_line_only``: it cannot be
+    in a settings file. ``variables`` are read after ``KIRSCH_<NAME>``. ``summary`` is its line in the short help; empty
+    to omit it there.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """Its name in a settings file."""
+        """The name of the setting in a settings file."""
         return self.name.replace("_", "-")
 
     @property
@@ -104,17 +103,17 @@ class Setting:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The environment variables that may hold it; the first that is set counts."""
+        """The environment variables of the setting; the first one that is set is used."""
         return (self.variable, *self._more_variables)
 
     @property
     def negations(self) -> tuple[str, ...]:
-        """The flags that turn a switch off, which its variable may have turned on."""
+        """The flags that turn off a switch, for example after a variable has turned it on."""
         return tuple(flag.replace("--", "--no-", 1) for flag in self.flags if self.is_switch and flag[:2] == "--")
 
     @property
     def is_switch(self) -> bool:
-        """Return whether the flag stands alone, without a value."""
+        """Return whether the flag takes no value."""
         return not self.metavar
 
     @property
@@ -123,19 +122,19 @@ class Setting:
 
     @property
     def in_programs(self) -> bool:
-        """Return whether it is a keyword argument of ``kirsch.Server``."""
+        """Return whether the setting is a keyword argument of ``kirsch.Server``."""
         return self.scope != COMMAND
 
     @property
     def bounds(self) -> str:
-        """The numbers that it may be, in words; empty if any will do."""
+        """The allowed range of numbers, in words; empty if there is no limit."""
         if self.most is not None:
             return f"{self.least} to {self.most}"
         return f"at least {self.least}" if self.least else ""
 
     @property
     def default_and_bounds(self) -> str:
-        """The default as help shows it; empty for a switch, and if the default is empty."""
+        """The default and the bounds as help shows them; empty for a switch or an empty default."""
         if self.is_switch or not self.default:
             return ""
         return f"{self.default}, {self.bounds}" if self.bounds else self.default
@@ -145,10 +144,10 @@ class Setting:
         return self.kind.parse(self.default)
 
     def value(self, text: str, origin: str) -> Any:
-        """Return the value of ``text``. Raises UsageError, which names the origin."""
+        """Parse ``text`` and return the value. Raises UsageError, which names the origin."""
         try:
             value = self.kind.parse(text)
-            # Settings with a few words for numbers have no bounds.
+            # A word in place of a number, such as "auto", has no bounds.
             if isinstance(value, (int, float)):
                 if value < self.least:
                     raise ValueError(f"is too little; {self.least} is the least")
@@ -159,7 +158,7 @@ class Setting:
         return value
 
     def program_value(self, value: Any) -> Any:
-        """Return the value of what a program has given. Raises TypeError and ValueError, which name the setting."""
+        """Convert a program's value. Raises TypeError and ValueError, which name the setting."""
         value = self.kind.from_program(self.name, value)
         if isinstance(value, (int, float)):
             if not value >= 0:
@@ -171,7 +170,7 @@ class Setting:
         return value
 
     def label(self, origin: str) -> str:
-        """Return where the user finds a wrong value: the flag, the variable, or the line of the file with the key."""
+        """Return the place of the setting for a message: the flag, the variable, or the line and key in the file."""
         if origin == "default":
             return self.flags[-1]
         is_flag = origin.startswith(("-", f"{GUNICORN_VARIABLE} "))
@@ -181,5 +180,5 @@ class Setting:
 
 
 def setting(section: str, flags: str, kind: Kind[T], default: str, prose: str, **more: Any) -> T:
-    """Return a :class:`Setting`, typed as its value, so that the kind alone says what type an attribute has."""
+    """Return a :class:`Setting`, typed as its value, so that ``kind`` determines the type of the attribute."""
     return Setting(section, flags, kind, default, prose, **more)  # type: ignore[return-value]

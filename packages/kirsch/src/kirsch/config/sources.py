@@ -1,8 +1,7 @@
-"""The sources of settings: the command line, the environment, a file; and which settings fit together.
-
-Flags win over the environment, the environment over the file, the file over gunicorn's flags in ``GUNICORN_CMD_ARGS``,
-and these over the default. Reading can be repeated:
-:func:`again` reads the same command line, the environment as it was, and the file as it is now.
+"""The sources of settings (command line, environment, file), and the check which settings contradict each other. Flags
+override the environment, the environment overrides the file, the file overrides gunicorn's flags in
+``GUNICORN_CMD_ARGS``, and these override the default. :func:`read_again` repeats the reading: with the same command
+line, the environment as it was, and the file as it is now.
 """
 
 from __future__ import annotations
@@ -35,10 +34,9 @@ NO_APPLICATION = "which application? Name it, as in `kirsch hello:app`; kirsch -
 def read(
     argv: Sequence[str] | Arguments, environ: Mapping[str, str] = os.environ, directory: str | None = None
 ) -> Settings:
-    """Settings from the command line (without the program's name), the environment, and the settings file.
-
-    The file and ``--chdir`` are looked for from ``directory``, the current one unless given. Raises UsageError with a
-    line for each mistake there is in all three.
+    """Read the settings from the command line (without the program's name), the environment, and the settings file. The
+    paths of the file and of ``--chdir`` are relative to ``directory``, by default the current directory. Raises
+    UsageError with a line for each mistake in all three sources.
     """
     if directory is None:
         directory = _current_directory(environ)
@@ -91,13 +89,13 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
 
 
 def _add_gunicorns(text: str, given: dict[str, tuple[str, str]], mistakes: list[str]) -> list[str]:
-    """Add to ``given`` what ``GUNICORN_CMD_ARGS`` has and nothing of Kirsch's own; return warnings."""
+    """Add to ``given`` the settings in ``GUNICORN_CMD_ARGS`` that no other source has; return warnings."""
     from kirsch.config.gunicorn_arguments import GunicornArguments
 
     arguments = GunicornArguments(text)
     mistakes += arguments.mistakes
     for name, value in arguments.given.items():
-        # For gunicorn, WEB_CONCURRENCY is only the default of --workers.
+        # As in gunicorn, WEB_CONCURRENCY is only the default of --workers.
         if name not in given or given[name][1] in BY_NAME[name].variables[1:]:
             given[name] = value
     return arguments.warnings
@@ -113,7 +111,8 @@ def _bind_to_port(port: str, given: dict[str, tuple[str, str]], mistakes: list[s
 
 
 def _take_out_wrong(given: dict[str, tuple[str, str]], mistakes: list[str]) -> set[str]:
-    """Remove from ``given`` what has no value, with a line for each; returns their names."""
+    """Remove invalid values from ``given``, with a line in ``mistakes`` for each; return the names of these
+    settings."""
     wrong = set()
     for name, (text, origin) in list(given.items()):
         try:
@@ -126,18 +125,19 @@ def _take_out_wrong(given: dict[str, tuple[str, str]], mistakes: list[str]) -> s
 
 
 def require_application(settings: Settings) -> None:
-    """Raise UsageError if there is nothing to serve."""
+    """Raise UsageError if there is no application to serve."""
     if settings.target is None and not settings.mounts:
         raise UsageError(NO_APPLICATION)
 
 
 def read_again(settings: Settings) -> Settings:
-    """Read the settings of the same command again; its file may have changed. Raises UsageError."""
+    """Read the settings of the same command again, because its file may have changed. Raises UsageError."""
     return read(*settings._source)
 
 
 def changes(old: Settings, new: Settings) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of what differs, ``app`` and ``mounts`` among them: what a reload applies, and what only a restart does."""
+    """Return the names of changed settings (with ``app`` and ``mounts``): those that a reload applies, and those
+    that need a restart."""
     changed = [each.name for each in SETTINGS if getattr(old, each.name) != getattr(new, each.name)]
     applied = tuple(name for name in changed if not _is_fixed(name, old, new))
     if old.target != new.target:
@@ -148,7 +148,7 @@ def changes(old: Settings, new: Settings) -> tuple[tuple[str, ...], tuple[str, .
 
 
 def reloaded(old: Settings, new: Settings) -> Settings:
-    """``new`` as a reload can apply it: what only a restart changes stays as it is in ``old``."""
+    """Return ``new`` as a reload can apply it: settings that need a restart keep their values of ``old``."""
     fixed = {name for name in BY_NAME if _is_fixed(name, old, new)}
     given = {
         name: ((old if name in fixed else new)._texts[name], (old if name in fixed else new).origins[name])
@@ -159,13 +159,13 @@ def reloaded(old: Settings, new: Settings) -> Settings:
 
 
 def _is_fixed(name: str, old: Settings, new: Settings) -> bool:
-    # A supervisor is there or it is not.
+    # Changing --workers from or to 0 adds or removes the supervisor.
     return BY_NAME[name].fixed or (name == "workers" and 0 in (old.workers, new.workers))
 
 
 def _current_directory(environ: Mapping[str, str]) -> str:
-    """The current directory under the name that the shell has for it, so that a link to a release is followed anew
-    at each reload; empty if it has been removed."""
+    """Return the current directory by the shell's name for it, so that each reload follows a symbolic link to a
+    release again; empty if the directory has been removed."""
     try:
         here = os.getcwd()
         named = environ.get("PWD", "")
@@ -175,12 +175,13 @@ def _current_directory(environ: Mapping[str, str]) -> str:
 
 
 def _variable_text(each: Setting, text: str) -> str:
-    # The parser expects NUL between values. A variable cannot contain NUL, so it has a line for each value.
+    # The parser expects NUL between values. A variable cannot contain NUL, so each of its lines is a value.
     return text.replace("\n", "\0") if each.kind.separator == "\0" else text
 
 
 def _read_file(name: str, origin: str, directory: str, mistakes: list[str]) -> File | None:
-    """The file that ``--config`` names, or the one that lies in ``directory``. Its mistakes go to ``mistakes``."""
+    """Read the file of ``--config``, or the one in ``directory``; None if there is none. Its mistakes are added to
+    ``mistakes``."""
     if name:
         from kirsch.config.toml import read_file
 
@@ -197,7 +198,7 @@ def _read_file(name: str, origin: str, directory: str, mistakes: list[str]) -> F
 
 
 def _is_mentioned(path: str) -> bool:
-    """Return whether a pyproject.toml may have a table for us. Most have none, and need not wait for a parser."""
+    """Return whether a pyproject.toml may have a table for Kirsch. Most have none, and are not parsed."""
     try:
         with open(path, "rb") as file:
             text = file.read().translate(None, b" \t\"'")
@@ -215,7 +216,7 @@ def _first_target(targets: list[str], environ: Mapping[str, str], file: File | N
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line for each variable that looks like a setting and is none."""
+    """Yield a line for each variable that is named like a setting but is none."""
     known = {each.variable for each in SETTINGS} | {TARGET_VARIABLE}
     for name in environ:
         if name.startswith("KIRSCH_") and name not in known and not _is_anothers(name, environ[name]):
@@ -228,7 +229,7 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _variables_of_others(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line for each variable that another server would have read."""
+    """Yield a line for each environment variable that another server would read."""
     for prefix in ("UVICORN_", "GRANIAN_", "UWSGI_", "FORWARDED_ALLOW_IPS"):
         if any(name.startswith(prefix) for name in environ):
             from kirsch.config import compat
@@ -238,7 +239,7 @@ def _variables_of_others(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_anothers(name: str, value: str) -> bool:
-    """Return whether a variable is for the tests of Kirsch, or set by Kubernetes for a service kirsch or kirsch-xyz."""
+    """Return whether a variable belongs to the tests of Kirsch, or to Kubernetes for a service kirsch or kirsch-xyz."""
     import re
 
     if name == "KIRSCH_PORT":
@@ -249,7 +250,7 @@ def _is_anothers(name: str, value: str) -> bool:
 
 
 def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
-    """(Settings, what about the first of them) for each that has no meaning beside the others."""
+    """Yield (settings, message about the first of them) for each setting that has no effect with the others."""
     for each in SETTINGS:
         if each.needs and _is_changed(settings, each) and not getattr(settings, each.needs):
             yield (each.name, each.needs), f"it goes with {BY_NAME[each.needs].flags[-1]}, which is not set"
@@ -289,7 +290,7 @@ def _is_changed(settings: Settings, each: Setting) -> bool:
 
 
 def _ambiguity(settings: Settings) -> Iterator[str]:
-    """Yield a line for each pair of applications that are for the same requests."""
+    """Yield a line for each pair of applications at the same place."""
     root = [mount for mount in settings.mounts if not mount.path and not mount.host]
     if root and settings.target is not None:
         yield (
@@ -306,7 +307,7 @@ def _several_targets(targets: list[str]) -> str:
 
 
 def _unknown_flags(arguments: Arguments) -> Iterator[str]:
-    """Yield a line for each flag that is none."""
+    """Yield a line for each unknown flag."""
     if not arguments.unknown:
         return
     from kirsch.config import compat
@@ -328,6 +329,6 @@ def _unknown_flags(arguments: Arguments) -> Iterator[str]:
 
 
 def positionals(argv: Sequence[str]) -> list[int]:
-    """Return the positions in ``argv`` of words that are neither flags nor values, for a subcommand that takes
-    more than the application."""
+    """Return the positions in ``argv`` of words that are neither flags nor values, for a subcommand that takes more
+    words than the application."""
     return [index for index, _ in Arguments(argv).words]

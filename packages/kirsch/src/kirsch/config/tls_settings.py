@@ -18,7 +18,7 @@ from kirsch.config.setting import ENGINE, PROGRAM, setting
 
 
 class TlsSettings:
-    """With which certificates connections are encrypted."""
+    """The settings for TLS: certificates, versions, client certificates and redirects."""
 
     __slots__ = ()
 

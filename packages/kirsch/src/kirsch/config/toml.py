@@ -1,6 +1,5 @@
-"""The settings file: TOML, each setting under its flag's name, checked with the line of each mistake.
-
-``kirsch.toml`` holds settings at its top, ``pyproject.toml`` in the table ``[tool.kirsch]``.
+"""The reader of the settings file: TOML, with settings named like their flags. Messages about mistakes have line
+numbers. ``kirsch.toml`` has the settings at its top level, ``pyproject.toml`` in the table ``[tool.kirsch]``.
 """
 
 from __future__ import annotations
@@ -46,11 +45,9 @@ class File:
 
 
 def read_file(name: str, directory: str, *, origin: str = "", mistakes: list[str] | None = None) -> File | None:
-    """Read the file ``name``, as it is seen from ``directory``; ``origin`` is who asked for it by name.
-
-    None for a pyproject.toml that --config does not name and that has no table ``[tool.kirsch]``. A line for each
-    mistake is added to ``mistakes``, and the rest of the file is read; without ``mistakes`` they are raised as
-    UsageError.
+    """Read the file ``name``, relative to ``directory``. ``origin`` is the flag or variable that named it, or empty.
+    Return None for a pyproject.toml without a table ``[tool.kirsch]``, unless it was named. A line for each mistake is
+    added to ``mistakes``, and the rest of the file is read; without ``mistakes`` they are raised as UsageError.
     """
     found: list[str] = []
     file = None
@@ -99,7 +96,8 @@ def _read_file(name: str, directory: str, origin: str, mistakes: list[str]) -> F
 
 
 def read_tables(path: str, name: str, origin: str = "") -> tuple[str, dict[str, Any]]:
-    """Return the text of a TOML file and its tables. Messages call the file ``name``; ``origin`` is who asked for it.
+    """Return the text of a TOML file and its tables. Messages call the file ``name``; ``origin`` is the flag or
+    variable that named it.
 
     Raises UsageError.
     """
@@ -108,7 +106,7 @@ def read_tables(path: str, name: str, origin: str = "") -> tuple[str, dict[str, 
 
 
 def _with_own_chdir(file: File, folder: str) -> File:
-    """A file of another directory means that one when it says ``chdir = "."``."""
+    """Make ``chdir`` of a file in another directory relative to the directory of the file."""
     if file.given.get("chdir", ("", ""))[0]:
         text, origin = file.given["chdir"]
         file.given["chdir"] = (os.path.normpath(os.path.join(folder, text)), origin)
@@ -125,7 +123,7 @@ def _read(path: str, name: str, origin: str) -> bytes:
 
 def _decode(data: bytes, name: str) -> str:
     try:
-        # Some editors put a byte order mark first, which TOML has no place for.
+        # Some editors write a byte order mark, which TOML does not allow.
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
@@ -140,7 +138,7 @@ def _parse(text: str, name: str) -> dict[str, Any]:
 
 
 class _SyntaxError(Exception):
-    """The reason why a text is not TOML, and its line; 0 if the line is unknown."""
+    """Raised if a text is not TOML: the reason and the line, 0 if the line is unknown."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -148,7 +146,7 @@ class _SyntaxError(Exception):
 
 
 def _loads(text: str) -> dict[str, Any]:
-    """Raises _SyntaxError."""
+    """Parse TOML. Raises _SyntaxError."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -168,7 +166,7 @@ def _loads(text: str) -> dict[str, Any]:
         raise _SyntaxError(0, "this is nested too deeply") from None
 
 
-# A key whose value is a bare word, which TOML has none of but true, false, inf and nan: app = hello:app
+# A key with a bare word as its value, which TOML does not allow: app = hello:app
 _BARE = re.compile(r"([ \t]*[A-Za-z0-9_.-]+[ \t]*=[ \t]*)([^\s\"'\[{#][^\"'#\[\]{}]*?)([ \t]*(?:#.*)?)\r?$")
 _EMPTY = re.compile(r"[ \t]*([A-Za-z0-9_.-]+)[ \t]*=[ \t]*(?:#.*)?\r?$")
 _SWITCHES = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
@@ -177,7 +175,7 @@ _REPAIRS_MAX = 100
 
 
 def _is_value(text: str) -> bool:
-    """Return whether a text is a value of TOML as it is, so that something else is wrong with its line."""
+    """Return whether ``text`` is a valid TOML value, so that the mistake is elsewhere in its line."""
     try:
         _loads(f"key = {text}")
     except _SyntaxError:
@@ -186,9 +184,8 @@ def _is_value(text: str) -> bool:
 
 
 def _parse_all(text: str, name: str) -> tuple[dict[str, Any], str, list[tuple[int, str]]]:
-    """Return the parsed text, the text, and (line, mistake) of each value that lacks its quotes; they are added first.
-
-    Other mistakes leave nothing to be read: raises UsageError, with those found before.
+    """Return the parsed text, the corrected text, and (line, mistake) for each value without quotes, which are added.
+    Any other mistake makes the text unreadable: raises UsageError, with the mistakes found before.
     """
     found: list[tuple[int, str]] = []
     lines = text.split("\n")
@@ -214,7 +211,7 @@ def _parse_all(text: str, name: str) -> tuple[dict[str, Any], str, list[tuple[in
 
 
 class _Reader:
-    """Collects settings, the application, mounts and mistakes, these with the line that each is on."""
+    """Collects settings, the application, mounts, and mistakes with their lines."""
 
     def __init__(self, name: str, folder: str, lines: Lines) -> None:
         self.folder = folder
@@ -225,7 +222,7 @@ class _Reader:
         self._name = name
         self._lines = lines
         self._keys = {spelling: each for each in SETTINGS for spelling in _spellings(each)}
-        # As a table it is read as what it configures.
+        # The table [logging] is another form of log-config.
         self._keys["logging"] = self._keys["log-config"]
 
     def read(self, table: dict[str, Any]) -> None:
@@ -252,12 +249,12 @@ class _Reader:
             self._mistake((key,), f'app is {described(value)}, and a string is wanted, such as "hello:app"')
 
     def _read_acme(self, table: dict[str, Any]) -> None:
-        """``[acme]`` with names, contact and so on, each of which is a setting of its own."""
+        """Read the table ``[acme]``, in which each key is a setting."""
         for name, value in table.items():
             self._read_setting("acme" if name == "names" else f"acme-{name}", value, ("acme", name))
 
     def _read_setting(self, key: str, value: object, path: tuple[str, ...] = ()) -> None:
-        """Read the setting that is called ``key`` and is at ``path``."""
+        """Read the setting with the name ``key`` at ``path`` in the file."""
         path = path or (key,)
         each = self._keys.get(key)
         if each is None:
@@ -298,7 +295,8 @@ class _Reader:
         )
 
     def _read_mounts(self, key: str, value: object) -> None:
-        """``[[mount]]`` with all that a mount has, or ``[mounts]`` with ``"/path" = "module:app"``."""
+        """Read ``[[mount]]`` tables with all properties of a mount, or a table ``[mounts]`` of ``"/path" =
+        "module:app"``."""
         taken: dict[tuple[str, str], str] = {(each.host, each.path): each.origin for each in self.mounts}
         if isinstance(value, dict) and key == "mounts":
             found = ((path, self._short_mount(path, app)) for path, app in value.items())
@@ -334,7 +332,7 @@ class _Reader:
             return None
 
     def _mounts_of(self, name: str, index: int, table: dict[str, Any]) -> Iterator[Mount]:
-        """One mount for each host that the table names."""
+        """Yield a mount for each host in the table."""
         before = len(self.mistakes)
         for key in table:
             if key not in _MOUNT_KEYS:
@@ -375,14 +373,14 @@ class _Reader:
 
 
 def _spellings(each: Setting) -> Iterator[str]:
-    """Every name under which a file may have the setting: its long flags, with dashes or underscores."""
+    """Yield the names by which a file may set the setting: its long flags, with dashes or underscores."""
     for name in (each.key, *(flag[2:] for flag in each.flags if flag.startswith("--"))):
         yield name
         yield name.replace("-", "_")
 
 
 class _WrongTypeError(Exception):
-    """The value of a key and the type that is wanted; ``path`` leads from the key to a value within it."""
+    """Raised for a value of the wrong type, with the wanted type. ``path`` leads from the key to the value inside."""
 
     def __init__(self, value: object, wanted: str, *path: str) -> None:
         inner = "".join(f"{part} " for part in path)
@@ -391,7 +389,7 @@ class _WrongTypeError(Exception):
 
 
 def _text(each: Setting, value: object) -> str:
-    """Return the value as a flag would have it. Raises _WrongTypeError."""
+    """Return the value as the text of the setting's flag. Raises _WrongTypeError."""
     kind = each.kind
     if kind.table is not None and isinstance(value, dict):
         pairs = (f"{name}={_scalar(kind.table, content, name)}" for name, content in value.items())
@@ -418,7 +416,7 @@ def _text(each: Setting, value: object) -> str:
 
 
 def _static_pair(table: dict[str, Any]) -> str:
-    """One ``[[static]]``, as the flag would have it. Raises _WrongTypeError."""
+    """Convert one ``[[static]]`` table to the text of ``--static``: ``PATH=DIRECTORY``. Raises _WrongTypeError."""
     wanted = 'path = "/static" with directory = "./public"'
     if table.keys() != {"path", "directory"} or not all(isinstance(value, str) for value in table.values()):
         raise _WrongTypeError(table, wanted)
@@ -428,7 +426,7 @@ def _static_pair(table: dict[str, Any]) -> str:
 
 
 def _scalar(kind: Kind[Any], value: object, *path: str) -> str:
-    # For Python true is a number too.
+    # In Python, True is an int too.
     if not isinstance(value, kind.toml) or (isinstance(value, bool) and bool not in kind.toml):
         raise _WrongTypeError(value, kind.wanted, *path)
     if isinstance(value, bool):
@@ -453,10 +451,9 @@ _KEYS = rf"{_KEY}(?:[ \t]*\.[ \t]*{_KEY})*"
 
 
 class Lines:
-    """The line that each key of a valid TOML text stands on, which its parser does not tell.
-
-    A path leads from the table ``prefix`` on; in an array of tables it has the number of the table. What has no line
-    of its own, as in an inline table, has that of the table.
+    """The line numbers of the keys in a valid TOML text, which the parser does not report. A path is relative to the
+    table ``prefix``; in an array of tables it includes the index of the table. A key without its own line, as in an
+    inline table, has the line of the table.
     """
 
     def __init__(self, text: str, prefix: tuple[str, ...] = ()) -> None:
@@ -477,7 +474,7 @@ class Lines:
         statement = re.compile(
             rf"[ \t\n]*(?:\#[^\n]*|(?P<open>\[\[?)[ \t]*(?P<table>{_KEYS})[ \t]*\]\]?|(?P<key>{_KEYS})[ \t]*=)"
         )
-        # A value goes on over line ends within brackets and within strings of three quotes.
+        # A value can span lines within brackets and within strings with triple quotes.
         token = re.compile(
             r'''
             """(?:\\.|(?!""").)*"{3,5} | \'\'\'(?:(?!\'\'\').)*'{3,5} | "(?:\\.|[^"\\\n])*" | '[^'\n]*' |
@@ -506,7 +503,7 @@ class Lines:
                 position = match.end()
 
     def _numbered(self, parts: list[str], counts: dict[tuple[str | int, ...], int]) -> tuple[str | int, ...]:
-        """``[mount.x]`` behind a ``[[mount]]`` is in the last of them."""
+        """Insert array indexes into a path: ``[mount.x]`` after a ``[[mount]]`` belongs to the last one."""
         path: tuple[str | int, ...] = ()
         for index, part in enumerate(parts):
             path = (*path, part)

@@ -1,6 +1,5 @@
-"""Parsers of the texts of settings: durations, sizes, addresses, lists. Each raises ValueError.
-
-The message follows the text itself, as in ``'soon' is not a duration; write 90, 90s, 5m, 1h30m, 30d or 500ms``.
+"""Parsers for the texts of settings: durations, sizes, addresses, lists. Each raises ValueError. The message continues
+after the text, as in ``'soon' is not a duration; write 90, 90s, 5m, 1h30m, 30d or 500ms``.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def parse_duration(text: str) -> float:
     """Parse seconds from ``90``, ``90s``, ``5m``, ``1h30m``, ``30d`` or ``500ms``. Raises ValueError."""
     plain = text.strip().removesuffix("s")
     if plain.isascii() and plain.isdigit():
-        # As most defaults are written: importing re takes 2 ms of each start.
+        # The form of most defaults, without re, whose import would add 2 ms to each start.
         duration = float(plain)
     else:
         import re
@@ -76,7 +75,7 @@ def parse_switch(text: str) -> bool:
 
 
 def parse_on_off(text: str) -> bool:
-    """Parse the value of a switch that is on by default, and so takes a value."""
+    """Parse the value of a switch that is on by default, and so takes a value. Raises ValueError."""
     try:
         if text.strip():
             return parse_switch(text)
@@ -102,7 +101,7 @@ _SAME_WORDS = {"warn": "warning", "trace": "debug", "fatal": "critical", "asgi3"
 
 
 def parse_secret(text: str) -> str:
-    """Parse where a secret is. The message does not show the text, which may be the secret itself."""
+    """Parse the place of a secret. The error message omits the text, which may be the secret itself."""
     text = text.strip()
     kind, colon, place = text.partition(":")
     if text and (kind not in ("file", "env") or not colon or not place):
@@ -113,7 +112,8 @@ def parse_secret(text: str) -> str:
 
 
 def parse_acme_names(text: str) -> tuple[str, ...]:
-    """Parse host names and IP addresses. Raises ValueError for a name that an authority cannot verify by a request."""
+    """Parse host names and IP addresses. Raises ValueError for a name that an authority cannot verify by HTTP or
+    TLS."""
     names: list[str] = []
     for part in filter(None, map(str.strip, text.split(","))):
         name = part.lower().rstrip(".")
@@ -139,7 +139,7 @@ def parse_acme_names(text: str) -> tuple[str, ...]:
 
 
 def _ip_address(text: str) -> str:
-    """Return the usual form of an IP address; empty if it is none."""
+    """Return the canonical form of an IP address; empty if ``text`` is none."""
     import socket
 
     for family in (socket.AF_INET, socket.AF_INET6):
@@ -164,7 +164,8 @@ def parse_contacts(text: str) -> tuple[str, ...]:
 
 
 def parse_acme_directory(text: str) -> str:
-    """Parse the URL of a directory. Without TLS anybody on the way could pass for the authority."""
+    """Parse the URL of an ACME directory. It must be https: otherwise an attacker on the network could pose as the
+    authority."""
     url = text.strip()
     if not url.startswith("https://") or not url[8:].partition("/")[0]:
         raise ValueError("is not the URL of an authority; write it as in https://acme.example/directory")
@@ -172,7 +173,7 @@ def parse_acme_directory(text: str) -> str:
 
 
 def parse_tls_version(text: str) -> str:
-    """Parse ``1.2``, ``1.3``, or the same with TLS in front as other servers have it."""
+    """Parse ``1.2`` or ``1.3``, also with the prefix TLS of other servers. Raises ValueError."""
     number = text.strip().lower().removeprefix("tls").removeprefix("v").replace("_", ".")
     if number in ("1", "1.0", "1.1"):
         raise ValueError("is broken, and is not spoken; write 1.2 or 1.3")
@@ -196,7 +197,8 @@ def parse_ciphers(text: str) -> str:
 
 
 def parse_client_certificates(text: str) -> str:
-    """Parse a word, or the number of it in Python's ``ssl`` (CERT_NONE, CERT_OPTIONAL, CERT_REQUIRED)."""
+    """Parse none, optional or required, or the number of CERT_NONE, CERT_OPTIONAL or CERT_REQUIRED in Python's
+    ``ssl``."""
     word = text.strip().lower().removeprefix("cert_")
     numbers = {"0": "none", "1": "optional", "2": "required"}
     return parse_word(numbers.get(word, word), ("none", "optional", "required"))
@@ -222,7 +224,7 @@ def parse_certificates(text: str) -> tuple[CertificateFiles, ...]:
 
 
 def program_certificates(given: Any) -> tuple[CertificateFiles, ...]:
-    """Return the certificates of tables. Raises ValueError and TypeError."""
+    """Convert tables of certificates to CertificateFiles. Raises ValueError and TypeError."""
     if isinstance(given, str):
         return parse_certificates(given)
     if not given:
@@ -302,8 +304,8 @@ def parse_static(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def _place_and_rest(text: str, rest_is: str, example: str) -> tuple[str, str]:
-    """Split ``PATH=APPLICATION`` or ``PATH=DIRECTORY`` of a flag. Raises ValueError if one half is missing, or if they
-    are in the wrong order. ``rest_is`` names the second half, ``example`` is how it may be written."""
+    """Split ``PATH=APPLICATION`` or ``PATH=DIRECTORY``. Raises ValueError if a half is missing or the order is
+    wrong. ``rest_is`` names the second half for messages, ``example`` is an example of it."""
     place, equals, rest = (part.strip() for part in text.partition("="))
     if place and rest:
         if rest.startswith("/") and (":" in place if rest_is == "application" else place.startswith(".")):
@@ -324,7 +326,8 @@ def _is_host(place: str) -> bool:
 
 
 def static_directories(given: Any) -> tuple[tuple[str, str], ...]:
-    """Return (path, directory) of each; a path has no slash at its end. Raises ValueError and TypeError."""
+    """Convert a program's value to (path, directory) pairs; a path has no slash at its end. Raises ValueError and
+    TypeError."""
     if isinstance(given, str):
         return parse_static(given)
     found: dict[str, str] = {}
@@ -336,7 +339,7 @@ def static_directories(given: Any) -> tuple[tuple[str, str], ...]:
         if pair[0].startswith(".") and pair[1].startswith("/"):
             raise ValueError(f"{pair[0]!r} is a directory, and the path is written first: {pair[1]}={pair[0]}")
         try:
-            path = pair[0] and check_path(pair[0])  # empty is that of the root, as this function returns it
+            path = pair[0] and check_path(pair[0])  # empty means the root, as in this function's results
         except ValueError as error:
             raise ValueError(f"{pair[0]!r} {error}") from None
         if "\0" in pair[1] or not pair[1]:
@@ -352,7 +355,7 @@ def parse_patterns(text: str) -> tuple[str, ...]:
 
 
 def program_patterns(given: Any) -> tuple[str, ...]:
-    """Return patterns of names relative to a directory. Raises ValueError and TypeError."""
+    """Convert a program's value to patterns of relative file names. Raises ValueError and TypeError."""
     if isinstance(given, str):
         return parse_patterns(given)
     patterns = tuple(given)
@@ -366,7 +369,7 @@ def program_patterns(given: Any) -> tuple[str, ...]:
     return patterns
 
 
-# Each star of a pattern multiplies what a comparison may cost.
+# The limit of stars: each star of a pattern multiplies the cost of a comparison.
 _STARS_MAX = 3
 
 
@@ -385,7 +388,7 @@ def parse_codings(text: str) -> tuple[str, ...]:
 
 
 def program_codings(given: Any) -> tuple[str, ...]:
-    """Return content codings. Raises ValueError and TypeError."""
+    """Convert a program's value to content codings. Raises ValueError and TypeError."""
     if isinstance(given, bool):
         return _CODINGS if given else ()
     return parse_codings(given if isinstance(given, str) else ",".join(given))
@@ -396,12 +399,12 @@ def parse_media_types(text: str) -> tuple[str, ...]:
 
 
 def program_media_types(given: Any) -> tuple[str, ...]:
-    """Return patterns of media types, in lower case. Raises ValueError."""
+    """Convert a program's value to patterns of media types, in lower case. Raises ValueError."""
     if isinstance(given, str):
         return parse_media_types(given)
     patterns = tuple(pattern.lower() for pattern in given)
     for pattern in patterns:
-        # The star is at one end. Importing re takes 2 ms of each start.
+        # The star may only be at one end. Checked without re, whose import would add 2 ms to each start.
         inner = pattern.removesuffix("*") if pattern.endswith("*") else pattern.removeprefix("*")
         is_plain = inner.isascii() and all(character.isalnum() or character in "/.+-_" for character in inner)
         if not is_plain or inner.count("/") > 1 or not ("*" in pattern or "/" in inner):
@@ -424,7 +427,7 @@ def parse_binds(text: str) -> tuple[str, ...]:
 
 
 def parse_optional_binds(text: str) -> tuple[str, ...]:
-    """Addresses where the server itself answers, which it does over HTTP alone."""
+    """Parse addresses on which the server itself responds, only with unencrypted HTTP. Raises ValueError."""
     binds = parse_binds(text) if text.strip() else ()
     for bind in binds:
         protocol = parse_bind(bind).protocol
@@ -436,7 +439,7 @@ def parse_optional_binds(text: str) -> tuple[str, ...]:
 
 
 def parse_script_name(text: str) -> str:
-    """Parse the path below which a web server serves the application: ``auto``, or decoded, ``/`` for the root."""
+    """Parse the decoded path below which a web server serves the application, ``/`` for the root, or ``auto``."""
     text = text.strip()
     if text in ("auto", "/"):
         return text
@@ -451,8 +454,8 @@ def parse_addresses(text: str) -> str:
     if not text:
         return ""
     if text == "*":
-        return "all"  # gunicorn's word
-    # The engine reads it. Imported here, so that reading settings alone does not load the engine.
+        return "all"  # the form of gunicorn
+    # The engine parses the addresses. It is imported here, so that reading other settings does not load it.
     from kirsch import _native
 
     _native.check_addresses(text)
@@ -464,7 +467,7 @@ def parse_paths(text: str) -> tuple[str, ...]:
 
 
 def program_paths(given: Any) -> tuple[str, ...]:
-    """Return paths. Raises TypeError."""
+    """Convert a program's value to paths. Raises TypeError."""
     paths = parse_paths(given) if isinstance(given, str) else tuple(given)
     if not all(isinstance(path, str) for path in paths):
         raise TypeError(f"paths must be str, and they are {given!r}")
@@ -478,7 +481,7 @@ def parse_path(text: str) -> str:
 
 
 def parse_function(text: str) -> str:
-    """Parse ``module:function``; empty for none."""
+    """Parse ``module:function``; empty means none. Raises ValueError."""
     text = text.strip()
     module, _, function = text.partition(":")
     if text and not all(part.isidentifier() for part in (*module.split("."), *function.split("."))):
@@ -487,7 +490,7 @@ def parse_function(text: str) -> str:
 
 
 def parse_log_config(text: str) -> str:
-    """Parse a path, or a table for ``logging.config.dictConfig`` as JSON."""
+    """Parse a path, or a table for ``logging.config.dictConfig`` as JSON. Raises ValueError."""
     if text.startswith("{"):
         import json
 
@@ -500,7 +503,7 @@ def parse_log_config(text: str) -> str:
 
 
 def parse_url_path(text: str) -> str:
-    """Parse the path of a request as the engine compares it, without a query; empty for none."""
+    """Parse the path of a request in the form that the engine compares, without a query; empty means none."""
     text = text.strip()
     if text and not text.startswith("/"):
         raise ValueError(f"is not a path; did you mean /{text}?")
@@ -516,14 +519,14 @@ def parse_name(text: str) -> str:
 
 
 def parse_account(text: str) -> str:
-    """Parse a user or a group, by name or number. Whether it exists is checked where it is used."""
+    """Parse a user or a group, by name or number. Its existence is checked later, when it is used."""
     if any(character.isspace() or not character.isprintable() or character == ":" for character in text.strip()):
         raise ValueError("is not a name or a number")
     return text.strip()
 
 
 def parse_umask(text: str) -> int | None:
-    """Parse octal digits, as for ``umask`` in the shell; empty for none. Raises ValueError."""
+    """Parse octal digits, as for ``umask`` in the shell; empty means none. Raises ValueError."""
     digits = text.strip().lower().removeprefix("0o")
     if not text.strip():
         return None
@@ -533,7 +536,7 @@ def parse_umask(text: str) -> int | None:
 
 
 def parse_environment(text: str) -> tuple[tuple[str, str], ...]:
-    """Parse ``NAME=VALUE`` into pairs; NUL separates several, and the last one of a name counts. Raises ValueError."""
+    """Parse ``NAME=VALUE`` into pairs. NUL separates several; the last value of a name is used. Raises ValueError."""
     pairs: dict[str, str] = {}
     for part in filter(None, text.split("\0")):
         name, equals, value = part.partition("=")
@@ -550,7 +553,7 @@ def parse_pid_file(text: str) -> str:
 
 
 def parse_field_value(text: str) -> str:
-    """Parse a header field's value (RFC 9110, 5.5), in visible ASCII and single spaces; empty for none."""
+    """Parse the value of a header field (RFC 9110 section 5.5): visible ASCII and single spaces; empty means none."""
     if any(not " " <= character <= "~" for character in text) or text != text.strip():
         raise ValueError("cannot be a header's value; write visible ASCII")
     return text
@@ -561,7 +564,7 @@ def parse_log_format(text: str) -> str:
         raise ValueError("is not a format; write combined, json, or atoms such as '%(h)s %(r)s %(s)s'")
     if "%" not in text:
         return parse_word(text, ("combined", "json"))
-    # The engine knows the atoms. Imported here, so that reading settings alone does not load the engine.
+    # The engine checks the atoms. It is imported here, so that reading other settings does not load it.
     from kirsch import _native
 
     _native.check_access_log_format(text)
@@ -569,9 +572,10 @@ def parse_log_format(text: str) -> str:
 
 
 def path_limits(given: Mapping[str, float] | Iterable[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
-    """Return (prefix, seconds) as the engine expects them: no slash at the end except for ``/`` itself, no duplicates.
+    """Return (prefix, seconds) pairs for the engine: without a final slash except in ``/`` itself, and without
+    duplicates.
 
-    Raises ValueError or TypeError for what is no such pair.
+    Raises ValueError or TypeError for other values.
     """
     limits: dict[str, float] = {}
     pairs: Any = given.items() if hasattr(given, "items") else given
@@ -597,7 +601,7 @@ def path_limits(given: Mapping[str, float] | Iterable[tuple[str, float]]) -> tup
 
 
 def program_path_limits(given: Any) -> tuple[tuple[str, float], ...]:
-    """Return the same from what a program has passed, if a duration may be a text. Raises ValueError, TypeError."""
+    """Do the same as :func:`path_limits` for a program's value, in which a duration may be text."""
     pairs = given.items() if hasattr(given, "items") else given
     return path_limits((pair[0], _seconds(*pair)) if _is_pair_with_text(pair) else pair for pair in pairs)
 

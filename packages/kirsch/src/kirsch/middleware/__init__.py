@@ -1,1 +1,1 @@
-"""WSGI middleware. Each is a module of its own, for any WSGI server; nothing of Kirsch's imports them."""
+"""WSGI middleware. Each module works with any WSGI server, and Kirsch itself imports none of them."""

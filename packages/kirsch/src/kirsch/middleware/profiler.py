@@ -5,15 +5,13 @@
     from kirsch.middleware.profiler import make_app
 
     app = make_app(app, "/var/tmp/profiles")                            # a file for each request
-    app = make_app(app, "/var/tmp/profiles", aggregate=True)            # one for all: what repeats stands out
+    app = make_app(app, "/var/tmp/profiles", aggregate=True)            # one for all requests of a process
     app = make_app(app, "/var/tmp/profiles", viewer="/__profiles__")    # and a page at that path
 
-The profile covers the call of the application, each step of its iterable, and its ``close()``; blocks are passed on one
-by one. :mod:`kirsch.profile.tracer` explains how it is measured, what that costs, and why cProfile is not used:
-requests that overlap, in threads or in greenlets, are profiled separately.
-
-An error with a file does not affect the request. It is reported in one line on ``wsgi.errors``, once until writing
-works again.
+The profile covers the call of the application, each step of its iterable, and its ``close()``; blocks are not
+collected. :mod:`kirsch.profile.tracer` explains the measurement, its cost, and why cProfile is not used: concurrent
+requests in threads or greenlets are profiled separately. If a file cannot be written, the request is not affected. The
+error is reported in one line to ``wsgi.errors``, once until writing succeeds again.
 """
 
 from __future__ import annotations
@@ -51,11 +49,11 @@ def make_app(
     keep: int = KEEP,
     viewer: str = "",
 ) -> Profiler:
-    """Return ``app`` with its requests profiled into the folder ``path``, which is created if it does not exist.
-
-    Each request gets a file, of which ``keep`` are kept. With ``aggregate`` each process gets one file of all its
-    requests. ``viewer`` is a path, such as ``/__profiles__``, for a page that shows them to every client. So it is for
-    development, or needs access control. Raises ValueError for a ``keep`` below 1, or a ``viewer`` that is no path.
+    """Return an application that profiles the requests to ``app`` in files of the folder ``path``, which is created.
+    Each request gets a file; the last ``keep`` files are kept. With ``aggregate`` each process gets one file of all its
+    requests. ``viewer`` is a path, such as ``/__profiles__``, for a page that shows the profiles to every client, so
+    use it only in development or with access control. Raises ValueError for a ``keep`` below 1, or a ``viewer`` that is
+    no path.
     """
     return Profiler(app, os.fspath(path), aggregate=aggregate, keep=keep, viewer=viewer)
 
@@ -81,7 +79,7 @@ class Profiler:
         if self._viewer:
             path = environ.get("PATH_INFO", "")
             if path == self._viewer or path.startswith(self._viewer + "/"):
-                from kirsch.middleware import profiler_viewer  # its page is for development
+                from kirsch.middleware import profiler_viewer  # imported here, because the page is for development
 
                 self._keep_safe(environ, self._keeper.flush)
                 return profiler_viewer.respond(environ, start_response, self._folder)
@@ -95,7 +93,7 @@ class Profiler:
         return returned
 
     def flush(self) -> None:
-        """Write what is unwritten of the file of all requests. Raises OSError."""
+        """Write unwritten data to the file of all requests. Raises OSError."""
         self._keeper.flush()
 
     def _keep_safe(self, environ: dict[str, Any], keep: Any) -> None:
@@ -111,7 +109,7 @@ class Profiler:
 
 
 class _Each:
-    """A file for each request."""
+    """Writes a file for each request."""
 
     def __init__(self, folder: str, most: int) -> None:
         self._folder = folder
@@ -127,7 +125,7 @@ class _Each:
         os.makedirs(self._folder, exist_ok=True)
         stats.write(os.path.join(self._folder, name), stats.of(root), _about(run), stats.plain(root))
         with self._lock:
-            # Names begin with the time. Other processes may remove files too.
+            # The names begin with the time. Other processes may remove files too.
             names = sorted(name for name in os.listdir(self._folder) if NAME.fullmatch(name))
             for old in names[: -self._most]:
                 try:
@@ -140,11 +138,11 @@ class _Each:
 
 
 class _All:
-    """One file for all requests of this process."""
+    """Writes one file for all requests of this process."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._lock = threading.Lock()  # guards the counts
+        self._lock = threading.Lock()  # protects the counts
         self._writing = threading.Lock()
         self._reset()
 
@@ -182,7 +180,7 @@ class _All:
         try:
             self.flush()
         except OSError:
-            pass  # it was reported at a request, and cannot be reported at exit
+            pass  # it was reported during a request, and cannot be reported at exit
 
     def _write(self) -> None:
         with self._lock:

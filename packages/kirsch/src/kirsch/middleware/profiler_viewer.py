@@ -1,7 +1,7 @@
-"""The page of :mod:`kirsch.middleware.profiler`: the runs, and for each its functions and its tree of calls.
-
-``PATH`` lists the runs, newest first, or by ``?sort=time``, ``path`` or ``method``. ``PATH/NAME.prof`` shows one, its
-functions by ``?sort=total``, ``own``, ``calls`` or ``name``, and ``?threshold=`` microseconds for its tree.
+"""The page of :mod:`kirsch.middleware.profiler`: the runs, and the functions and the call tree of each. ``PATH`` lists
+the runs, the newest first, or sorted by ``?sort=time``, ``path`` or ``method``. ``PATH/NAME.prof`` shows one run, with
+functions sorted by ``?sort=total``, ``own``, ``calls`` or ``name``, and in its tree the calls from ``?threshold=``
+microseconds on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _FUNCTIONS_MOST = 200
 _LINES_MOST = 2000
 
-# Escaping keeps the path of a request from becoming a script. This policy is a second line of defence.
+# Escaping prevents that the path of a request becomes a script; this policy is a second protection.
 _HEADERS = [
     ("Content-Type", "text/html; charset=utf-8"),
     ("Cache-Control", "no-store"),
@@ -48,7 +48,7 @@ _FUNCTIONS: dict[str, Callable[[tuple[Any, Any]], Any]] = {
 
 
 def respond(environ: dict[str, Any], start_response: Any, folder: str) -> list[bytes]:
-    """Answer a request at or below the viewer's path. ``folder`` contains the runs."""
+    """Respond to a request at or below the viewer's path. ``folder`` contains the runs."""
     if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
         return _send(
             start_response, "405 Method Not Allowed", "Only GET and HEAD are allowed here", [("Allow", "GET, HEAD")]
@@ -163,7 +163,7 @@ def _what(about: dict[str, Any]) -> str:
 
 
 def _table(rows: list[list[str]]) -> str:
-    """Return a table whose cells are HTML; the first row is its head."""
+    """Return an HTML table of cells that are HTML; the first row is the header."""
     head, *body = rows
     lines = ["<tr>" + "".join(f"<th>{cell}</th>" for cell in head) + "</tr>"]
     lines += ["<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in body]

@@ -83,8 +83,8 @@ _LOOK_NANOSECONDS = 10 * 10**9
     _H_LIFT,
     _H_GROUP_MESSAGES,
 ) = range(13)
-# The word H_GROUP_MESSAGES counts messages of groups; the words after it count dropped ones, by reason. The reasons of
-# restarts in the header: at most this many, each a count and a text. Further reasons are counted as "other".
+# The words after _H_GROUP_MESSAGES count dropped messages of groups, by reason (GROUP_DROPS).
+# The reasons of restarts: at most this many, each with a count and a text. Further ones are counted as "other".
 _REASONS, _REASONS_AT, _REASON_SIZE = 30, 256, 64
 # The text about the last replacement of a worker.
 _LAST_AT, _LAST_SIZE = 2560, 512

@@ -1,4 +1,4 @@
-"""An ASGI application's call under the tracer: each step of its coroutine, from one wait to the next."""
+"""A call of an ASGI application under the tracer, which records each step of its coroutine between two waits."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ async def traced(
     send: Any,
     done: Callable[[Run], None],
 ) -> None:
-    """Call ``app``, a coroutine function; ``done`` is called once, when the call is over.
-
-    What its task does between two waits is followed, and the waits are in no time. What it has other tasks and threads
-    do is not followed. Raises what the application raises, and BusyError where
-    :func:`kirsch.profile.tracer.is_free` does not hold.
+    """Call ``app``, a coroutine function; ``done`` is called once, when the call has ended. The task is traced between
+    its waits; the waits are not part of any time. Other tasks and threads are not traced. Raises the application's
+    exception, and BusyError if :func:`kirsch.profile.tracer.is_free` is false.
     """
     run = Run(scope.get("method", "GET"), scope["path"])
     try:
@@ -36,7 +34,7 @@ async def traced(
 
 
 class _Steps:
-    """Awaits a coroutine whose steps are followed."""
+    """An awaitable that runs a coroutine and traces its steps."""
 
     def __init__(self, coroutine: Any, tracer: Tracer) -> None:
         self._coroutine = coroutine

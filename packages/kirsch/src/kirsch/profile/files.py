@@ -20,7 +20,7 @@ AGGREGATE_NAME = re.compile(r"all-\d+\.prof", re.ASCII)
 
 
 def file_name(run: Run, number: int) -> str:
-    """Return the name of a request's file; ``number`` counts the files of this process. Names sort by time."""
+    """Return the file name for a request; ``number`` counts the files of this process. Names sort by time."""
     seconds = int(run.started)
     when = time.strftime("%Y%m%dT%H%M%S", time.gmtime(seconds))
     method = re.sub(r"[^A-Z]", "", run.method.upper())[:12] or "X"
@@ -30,5 +30,5 @@ def file_name(run: Run, number: int) -> str:
 
 
 def aggregate_name(process: int) -> str:
-    """Return the name of the file of all requests of the process with this pid."""
+    """Return the name of the file for all requests of the process with the pid ``process``."""
     return f"all-{process}.prof"

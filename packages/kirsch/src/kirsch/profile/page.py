@@ -1,4 +1,4 @@
-"""The frame and the style of a page of HTML that needs no other file: the profiler's viewer and reports have it."""
+"""The frame and style of self-contained HTML pages, for the profiler's viewer and for reports."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ pre { background: var(--card); padding: .75rem; border-radius: .5rem; overflow-x
 
 
 def frame(title: str, what: str, parts: Sequence[str], *, style: str = "") -> str:
-    """A page around its parts, which are HTML; ``title`` and ``what``, the line below it, are text. ``style`` is CSS
-    that is added to that of all pages."""
+    """Return an HTML page of ``parts``, which are HTML. ``title`` and ``what``, the line below it, are text.
+    ``style`` is additional CSS."""
     return "\n".join(
         [
             "<!doctype html>",

@@ -1,10 +1,10 @@
-"""Numbers as people read them."""
+"""Formatting of numbers for people."""
 
 from __future__ import annotations
 
 
 def show_bytes(count: float) -> str:
-    """Three digits and a unit: ``1.23 MiB``."""
+    """Format a number of bytes with three digits and a unit: ``1.23 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1000 or unit == "GiB":
             return f"{count:.3g} {unit}" if count < 1000 else f"{count:.0f} {unit}"
@@ -13,5 +13,5 @@ def show_bytes(count: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 request``, ``2,000 requests``."""
+    """Format a count with its noun: ``1 request``, ``2,000 requests``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

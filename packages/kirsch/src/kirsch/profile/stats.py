@@ -1,9 +1,9 @@
-"""A call tree as a ``.prof`` file, which pstats, snakeviz and their like read, and what such a file holds.
+"""Reading and writing call trees as ``.prof`` files, which pstats, snakeviz and similar tools read.
 
 pstats reads one marshalled object: a mapping from functions, ``(file, line, name)``, to ``(primitive calls, calls, own
-time, total time, callers)``, in seconds. Behind it follows a second object, which pstats does not look at: the request
-and its tree, as plain data. Marshalled data should be read only if everything that may write it is trusted (the
-documentation of ``marshal``): such files belong into a folder that only the server writes.
+time, total time, callers)``, in seconds. A second object follows, which pstats ignores: the request and its tree, as
+plain data. Marshalled data may be read only if every possible writer is trusted (documentation of ``marshal``): keep
+such files in a folder that only the server can write.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     Row = tuple[int, int, float, float, dict[Name, tuple[int, int, float, float]]]
     Stats = dict[Name, Row]
 
-# The name of the part for the viewer, which does not show another version as a tree.
+# The format of the second object. The viewer shows no tree for another version.
 _FORMAT = "kirsch-profile-1"
 
 
 class UnreadableError(Exception):
-    """A file that is not there, or holds no profile; one line for people."""
+    """Raised if a file does not exist or is no profile; the text is one line."""
 
 
 def of(root: Node) -> Stats:
-    """Return the tree below ``root`` as pstats wants it."""
+    """Convert the tree below ``root`` to the format of pstats."""
     stats: dict[Name, list[Any]] = {}
     functions: dict[Any, Function] = {}
 
@@ -73,7 +73,7 @@ def of(root: Node) -> Stats:
 
 
 def _folded_into(node: Node) -> int:
-    """Return the number of a node's calls that came from below itself."""
+    """Return how many calls of a node were recursive, made from below the node itself."""
     waiting = [node]
     count = 0
     while waiting:
@@ -84,7 +84,7 @@ def _folded_into(node: Node) -> int:
 
 
 def add(stats: Stats, more: Stats) -> None:
-    """Add the calls and times of ``more``."""
+    """Add the calls and times of ``more`` to ``stats``."""
     for name, (primitive, calls, own, total, callers) in more.items():
         row = stats.get(name)
         if row is None:
@@ -102,7 +102,7 @@ def _sum(one: tuple[int, int, float, float], other: tuple[int, int, float, float
 
 
 def plain(root: Node) -> list[dict[str, Any]]:
-    """Return the first calls with all that they called, as plain data: times in nanoseconds."""
+    """Return the tree below ``root`` as plain data, with times in nanoseconds."""
     return [_plain(node) for node in root.callees()]
 
 
@@ -126,7 +126,7 @@ def marshalled(stats: Stats, about: dict[str, Any], tree: Iterable[dict[str, Any
 
 
 def write(path: str, stats: Stats, about: dict[str, Any], tree: Iterable[dict[str, Any]] = ()) -> None:
-    """Write a ``.prof`` file, as a whole or not at all. Raises OSError."""
+    """Write a ``.prof`` file atomically. Raises OSError."""
     data = marshalled(stats, about, tree)
     descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".", suffix=".part")
     try:
@@ -140,7 +140,8 @@ def write(path: str, stats: Stats, about: dict[str, Any], tree: Iterable[dict[st
 
 
 def read(path: str) -> tuple[Stats, dict[str, Any], list[dict[str, Any]]]:
-    """The functions, what is known of the request, and its tree (empty if there is none). Raises UnreadableError."""
+    """Return the functions, the data about the request, and its tree (empty if there is none). Raises
+    UnreadableError."""
     try:
         with open(path, "rb") as file:
             stats = marshal.load(file)  # noqa: S302  # see the module

@@ -1,19 +1,14 @@
-"""Which calls were made, below which, how often and for how long: the tree of one request's calls.
-
-It rests on ``sys.setprofile``, which calls back at each call and return in one thread, and not on cProfile, for a
-reason: since CPython 3.12 a process has one cProfile at a time, and it takes the calls of *all* threads for those of
-the thread that started it. In a server with threads the profile of one request would be a mixture, and that of a second
-one an exception. ``sys.setprofile`` stays within its thread on every version. It costs more for each call (two
-microseconds against some tenths of one), of which the part that this module itself works is taken out of the times
-again; what is left, a good half microsecond, makes small functions that are called often look more expensive than they
-are.
-
-A tracer follows one request: through the thread, or the greenlet, in which it is started, for as long as it is started,
-and as often as that is. What the request hands to other threads is not followed.
-
-*Recursion* is folded: a function that is called below itself goes on in the node that it has already, so that the tree
-is never deeper than there are functions, and no time counts twice. A *generator* counts as called each time that it is
-resumed, as in cProfile. Times are nanoseconds of ``time.perf_counter_ns``; waiting counts.
+"""The tracer: it records the call tree of one request, with the number and duration of calls. It uses
+``sys.setprofile``, which calls back at each call and return in one thread, instead of cProfile: since CPython 3.12 a
+process can have only one cProfile, which attributes the calls of *all* threads to the thread that started it. In a
+server with threads, the profile of one request would contain other requests, and a second concurrent profile would
+raise an exception. ``sys.setprofile`` is limited to its thread on every version. It costs more per call (two
+microseconds instead of some tenths). The time spent in this module is subtracted from the times; the rest, about half a
+microsecond, makes small, frequent functions look more expensive than they are. A tracer records one request, in the
+thread or greenlet in which it is started, between start and stop, which may be repeated. Work that the request gives to
+other threads is not recorded. *Recursion* is folded: a recursive call is counted in the existing node of the function,
+so that the tree is never deeper than the number of functions, and no time counts twice. Resuming a *generator* counts
+as a call, as in cProfile. Times are nanoseconds of ``time.perf_counter_ns``, including waiting.
 """
 
 from __future__ import annotations
@@ -29,17 +24,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    # A function of Python by its code; one of C by where it is from, and its name.
+    # The code of a Python function; the owner and the name of a C function; None for the root.
     Key = CodeType | tuple[Any, str] | None
     Callback = Callable[[FrameType, str, Any], None]
 
 
 class BusyError(RuntimeError):
-    """Another profiler is at work in this thread."""
+    """Raised if another profiler is active in this thread."""
 
 
 class Function(NamedTuple):
-    """A function that was called. A function of C has no file, and line 0."""
+    """A function that was called. A C function has no file, and line 0."""
 
     file: str
     line: int
@@ -50,12 +45,12 @@ class Function(NamedTuple):
 
     @property
     def is_python(self) -> bool:
-        """Return whether it has a file."""
+        """Return whether it is a Python function."""
         return self.line > 0
 
 
 class Node:
-    """A function, called by the one above it."""
+    """A node of the call tree: a function as called by its parent node."""
 
     __slots__ = ("active", "calls", "children", "entered", "folded", "key", "own", "parent", "total")
 
@@ -75,7 +70,7 @@ class Node:
         self.entered = 0
 
     def callees(self) -> Iterator[Node]:
-        """Return the nodes that this node calls, without those above it, in the order of their first calls."""
+        """Return the nodes that this node calls, in the order of their first calls, without recursive ones."""
         return (child for child in self.children.values() if child.parent is self)
 
     def function(self) -> Function:
@@ -83,7 +78,7 @@ class Node:
         return describe(self.key)
 
     def child(self, key: Key) -> Node:
-        """Return the node for a call of ``key`` from here: made for the first one."""
+        """Return the node for a call of ``key`` from this node; create it at the first call."""
         node: Node | None = self
         while node is not None and node.key != key:
             node = node.parent
@@ -94,7 +89,7 @@ class Node:
 
 
 def describe(key: Key) -> Function:
-    """Return the function that a node's key denotes."""
+    """Return the function for the key of a node."""
     if isinstance(key, CodeType):
         return Function(key.co_filename, key.co_firstlineno, key.co_name, getattr(key, "co_qualname", key.co_name))
     if key is None:
@@ -109,8 +104,8 @@ def describe(key: Key) -> Function:
 
 
 def is_free() -> bool:
-    """Return whether a tracer can be started here: no other profiler runs in this thread, and none of ours in it, or
-    in this greenlet."""
+    """Return whether a tracer can be started here: no other profiler is active in this thread, and no tracer in this
+    thread or greenlet."""
     greenlet = sys.modules.get("greenlet")
     if greenlet is None:
         return sys.getprofile() is None
@@ -118,7 +113,7 @@ def is_free() -> bool:
 
 
 class Tracer:
-    """``start()`` and ``stop()`` around whatever is to be followed, in one thread or greenlet at a time."""
+    """A tracer. Code between ``start()`` and ``stop()`` is traced, in one thread or greenlet at a time."""
 
     def __init__(self) -> None:
         self.root = Node(None, None)
@@ -127,7 +122,7 @@ class Tracer:
         self._greenlet: Any = None
 
     def start(self) -> None:
-        """Follow the calls of this thread, or greenlet, from now on. Raises BusyError."""
+        """Trace the calls of this thread or greenlet from now on. Raises BusyError."""
         greenlet = sys.modules.get("greenlet")
         if greenlet is None:
             if sys.getprofile() is not None:
@@ -135,7 +130,7 @@ class Tracer:
             self._resume()
             sys.setprofile(self._callback)
         else:
-            # A thread has one callback for all of its greenlets.
+            # All greenlets of a thread share one callback.
             current = greenlet.getcurrent()
             greenlets = _Greenlets.of_this_thread(greenlet.getcurrent)
             self._resume()
@@ -143,9 +138,9 @@ class Tracer:
             self._greenlet = current
 
     def stop(self) -> None:
-        """Do so no more. It may be started again."""
+        """Stop tracing. The tracer may be started again."""
         if self._greenlet is None:
-            if sys.getprofile() is self._callback:  # otherwise what is followed has put its own there
+            if sys.getprofile() is self._callback:  # otherwise the traced code has set its own
                 sys.setprofile(None)
         else:
             _Greenlets.leave(self._greenlet)
@@ -153,7 +148,7 @@ class Tracer:
         self._clean()
 
     def _clean(self) -> None:
-        """Close the calls that an exception left open, or whose end was not reported. Remove the calls of our own."""
+        """Close the calls whose end was not reported, for example after an exception. Remove calls of this module."""
         while len(self._stack) > 1:
             _leave(self._stack)
         for key in list(self.root.children):
@@ -162,7 +157,7 @@ class Tracer:
 
     @property
     def total(self) -> int:
-        """Nanoseconds for which it has followed."""
+        """The nanoseconds that were traced."""
         return sum(node.total for node in self.root.callees())
 
 
@@ -170,16 +165,17 @@ def _leave(stack: list[Node]) -> None:
     node = stack.pop()
     node.active -= 1
     if not node.active:
-        # A call that is open at the end ends with the last of its parts.
+        # A call that is still open at the end is as long as its parts.
         node.total = max(node.total, node.own + sum(child.total for child in node.callees()))
 
 
 def _follow(stack: list[Node]) -> tuple[Callback, Callable[[], None]]:  # one loop, inlined for speed
-    """The callback that keeps ``stack``, whose first is the root, and what is to be called before it is put to work."""
+    """Return the callback that maintains ``stack``, whose first entry is the root, and a function to call before it
+    is set."""
     clock = perf_counter_ns
     module = ModuleType
-    last = 0  # when it was left last
-    elapsed = 0  # without the time that is spent in here
+    last = 0  # the time of the last return from the callback
+    elapsed = 0  # the elapsed time, without the time inside the callback
 
     def callback(frame: FrameType, event: str, argument: Any) -> None:
         nonlocal last, elapsed
@@ -188,7 +184,7 @@ def _follow(stack: list[Node]) -> tuple[Callback, Callable[[], None]]:  # one lo
         top = stack[-1]
         top.own += spent
         key: Key
-        if event == "call" or event == "c_call":  # a tuple would take longer
+        if event == "call" or event == "c_call":  # faster than a test with a tuple
             if event == "call":
                 key = frame.f_code
             else:
@@ -206,7 +202,8 @@ def _follow(stack: list[Node]) -> tuple[Callback, Callable[[], None]]:  # one lo
         else:
             if event == "return":
                 code = frame.f_code
-                # A call that began before the tracer ends here too. Calls above it on the stack ended without an event.
+                # Also handles the end of a call that began before the tracer. Calls above it on the stack have ended
+                # without an event.
                 found = top.key is code or any(node.key is code for node in stack)
                 while found and top.key is not code:
                     pop()
@@ -231,9 +228,9 @@ def _follow(stack: list[Node]) -> tuple[Callback, Callable[[], None]]:  # one lo
 
 
 class _Greenlets:
-    """The callback of a thread in which greenlets take turns, each with a tracer of its own or none."""
+    """The callback of a thread that runs several greenlets, each with its own tracer or none."""
 
-    # By the system's number of the thread: gevent makes threading.local one of a greenlet.
+    # By the thread's ident, because gevent makes threading.local local to a greenlet.
     _threads: ClassVar[dict[int, _Greenlets]] = {}
 
     def __init__(self, getcurrent: Callable[[], object]) -> None:
@@ -274,7 +271,7 @@ class _Greenlets:
             del cls._threads[number]
 
 
-# Our own functions that are called before or after the application.
+# Functions of this package that are called before or after the application.
 _OURS = {
     Tracer.start.__code__,
     Tracer.stop.__code__,

@@ -1,4 +1,4 @@
-"""A tree of calls as lines of text: what took a threshold or longer, below what called it."""
+"""A call tree as lines of text: the calls that took a threshold or longer, below their callers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ HEAD = (f"{'ms':>10} {'own ms':>10} {'calls':>7}", "")
 
 
 def lines(calls: Iterable[dict[str, Any]], threshold: int, sort: str = "order", depth: int = 0) -> Iterator[str]:
-    """A line for each of ``calls``, which are those of :func:`kirsch.profile.stats.plain`, and for all below it that
+    """Yield a line for each of ``calls`` (from :func:`kirsch.profile.stats.plain`), and for each call below it, that
     took ``threshold`` nanoseconds or longer."""
-    # Not by recursion: applications nest deeper than one would think.
+    # Without recursion, because applications nest deeply.
     waiting = [(call, depth) for call in reversed(_sorted(calls, sort))]
     while waiting:
         call, level = waiting.pop()
@@ -33,19 +33,19 @@ def lines(calls: Iterable[dict[str, Any]], threshold: int, sort: str = "order", 
 
 
 def line(total: int, own: int | None, calls: int | None, depth: int, text: str) -> str:
-    """One line; times in nanoseconds."""
+    """Return one line. Times are nanoseconds."""
     shown_own = "" if own is None else f"{own / 1e6:.3f}"
     shown_calls = "" if calls is None else f"{calls:,}"
     return f"{total / 1e6:10.3f} {shown_own:>10} {shown_calls:>7}  {'  ' * depth}{text}"
 
 
 def named(call: dict[str, Any]) -> str:
-    """``file.py:12(function)``, with as much of the path as is below the current directory, or in a package."""
+    """Return ``file.py:12(function)``, with the path relative to the current directory or the package directory."""
     return f"{short(call['file'])}:{call['line']}({call['name']})" if call["line"] else str(call["name"])
 
 
 def short(path: str) -> str:
-    """Return a path for people."""
+    """Shorten a path for people."""
     here = os.getcwd() + os.sep
     if path.startswith(here):
         return path[len(here) :]
@@ -56,7 +56,7 @@ def short(path: str) -> str:
 
 
 def longest(calls: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the call that took longest."""
+    """Return the call that took longest; None if there are none."""
     return max(calls, key=lambda call: int(call["total"]), default=None)
 
 

@@ -1,4 +1,4 @@
-"""A WSGI application's call under the tracer: the call itself, each step of its iterable, and its ``close()``."""
+"""A call of a WSGI application under the tracer: the call itself, each step of its iterable, and its ``close()``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Run:
-    """One request that was followed."""
+    """One traced request."""
 
     method: str
     path: str
@@ -30,7 +30,7 @@ class Run:
 
     @property
     def nanoseconds(self) -> int:
-        """In the application."""
+        """The nanoseconds in the application."""
         return self.tracer.total
 
 
@@ -41,14 +41,11 @@ def traced(
     done: Callable[[Run], None],
     tracer: Any = None,
 ) -> Any:
-    """Call ``app`` and give back what it returns, or stands in for it; ``done`` is called once, when all is over.
-
-    Blocks pass one by one. A list or a tuple is given back as it is, for the server can tell its length, and so is
-    what ``wsgi.file_wrapper`` made, for the server sends it without reading. ``tracer`` may be any other object whose
-    ``start()`` and ``stop()`` are called around the application's own time.
-
-    Raises what the application raises, and BusyError before it is called if :func:`kirsch.profile.tracer.is_free`
-    does not hold.
+    """Call ``app``; return its iterable or a wrapper for it. ``done`` is called once, when the response has ended.
+    Blocks are passed one by one. A list or tuple is returned unchanged, because the server uses its length, and so is a
+    result of ``wsgi.file_wrapper``, because the server sends it without reading. ``tracer`` may be any object whose
+    ``start()`` and ``stop()`` are called around the application's own time. Raises the application's exception, and
+    BusyError before the call if :func:`kirsch.profile.tracer.is_free` is false.
     """
     path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
     run = Run(environ.get("REQUEST_METHOD", ""), path, tracer=tracer or Tracer())
@@ -71,7 +68,7 @@ def traced(
 
 
 class _Traced:
-    """An iterable of the application's, followed."""
+    """A wrapper that traces the steps of an application's iterable."""
 
     def __init__(self, iterable: Iterable[bytes], run: Run, done: Callable[[Run], None]) -> None:
         self._iterable = iterable
@@ -106,7 +103,7 @@ class _Traced:
         try:
             tracer.start()
         except BusyError:
-            return act()  # what the application does between its blocks is its own
+            return act()  # while another profiler is active, this step is not traced
         try:
             return act()
         except StopIteration:

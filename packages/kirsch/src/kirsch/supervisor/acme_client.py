@@ -1,8 +1,6 @@
-"""How a certificate is obtained from an authority: the steps of ACME (RFC 8555), one after the other.
-
-The messages of the protocol, keys and signatures are the native module's. Requests are sent here with the standard
-library, so that proxies and the system's authorities are found as every Python program finds them. Everything waits in
-place: the process has nothing else to do.
+"""A client that obtains a certificate from an authority, by the steps of ACME (RFC 8555). The native module makes the
+messages, keys and signatures. Requests are sent here with the standard library, so that proxies and the system's
+trusted authorities are found as in every Python program. All calls block, because the process has nothing else to do.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ _HTTP, _ALPN = "http-01", "tls-alpn-01"
 
 
 class Pace:
-    """The waiting times of an attempt, in seconds."""
+    """The waiting times of one attempt, in seconds."""
 
     publish = 3.0
     """Until all supervisors and workers have read a new file: they look once a second."""
@@ -46,8 +44,8 @@ class Pace:
 
 
 class AttemptFailed(Exception):
-    """There is no certificate; the text is one line. ``kind`` is that of the authority's problem (RFC 8555, 6.7),
-    ``retry_after`` the seconds after which it wants to be asked again."""
+    """Raised if no certificate could be obtained; the text is one line. ``kind`` is the type of the authority's
+    problem (RFC 8555 section 6.7), ``retry_after`` the seconds to wait that the authority has asked for."""
 
     def __init__(self, text: str, kind: str = "", retry_after: float = 0.0) -> None:
         super().__init__(text)
@@ -56,7 +54,7 @@ class AttemptFailed(Exception):
 
 
 class Http:
-    """Sends requests to the authority. ``retry_after`` is what the last response said, in seconds, else 0."""
+    """Sends requests to the authority. ``retry_after`` is the Retry-After of the last response in seconds, or 0."""
 
     def __init__(self, ca_certs: str, version: str) -> None:
         import ssl
@@ -69,7 +67,7 @@ class Http:
         self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context))
 
     def __call__(self, method: str, url: str, fields: Fields, body: bytes) -> tuple[int, Fields, bytes]:
-        """Return status, fields and body of the response. Raises AttemptFailed, one line."""
+        """Send a request; return status, fields and body of the response. Raises AttemptFailed."""
         import http.client
         import urllib.error
         import urllib.request
@@ -97,10 +95,9 @@ class Http:
 
 
 class Client:
-    """Obtains certificates for the names of ``files``. ``values`` are the settings, ``wait`` waits for some seconds.
-    ``challenges`` are the kinds of challenges that can be answered.
-
-    Raises OSError and ValueError for files of the settings that cannot be read."""
+    """Obtains certificates for the names of ``files``. ``values`` are the settings, ``wait(seconds)`` sleeps.
+    ``challenges`` are the kinds of challenges that can be answered. Raises OSError and ValueError if files in the
+    settings cannot be read."""
 
     def __init__(
         self,
@@ -119,13 +116,13 @@ class Client:
         self._challenges = challenges
         self._pace = pace or Pace()
         self._http = http or Http(values["acme_ca_certs"], _native.__version__)
-        # Both are read now, while the process may still read the files of others.
+        # Read the files of these settings now, while the process may still read files of other users.
         self._external = _external_account(values)
         self._account: _native.AcmeAccount | None = None
 
     def obtain(self, name: str, attempt: int) -> None:
-        """Obtain a certificate and write its file. ``attempt`` counts from 0; each may take another challenge. Raises
-        AttemptFailed."""
+        """Obtain a certificate and write its file. ``attempt`` counts from 0; each attempt may use another
+        challenge. Raises AttemptFailed."""
         with self._explained():
             account = self._ready_account()
             if self._complete(account, name):
@@ -136,7 +133,7 @@ class Client:
                 if challenges:
                     self._prove(order, name, challenges, attempt)
                 key, request = _native.make_request(name)
-                # If this process is killed from here on, the next one asks for the certificate of this order.
+                # If this process is killed after this, the next one fetches the certificate of the stored order.
                 write_json(self._files.order(name), {"url": order.url, "key": key})
                 order.finalize(request)
                 self._store(name, key, self._fetch(order))
@@ -144,13 +141,14 @@ class Client:
                 remove(self._files.challenge(name))
 
     def renewal(self, name: str) -> tuple[float, float, float, str | None]:
-        """Ask when the certificate is to be replaced; return the window in Unix time, the seconds after which to ask
-        again, and a page that explains it. Raises AttemptFailed, also if the authority does not say so."""
+        """Ask when to renew the certificate; return start and end of the window in Unix time, the seconds after
+        which to ask again, and the URL of an explanation. Raises AttemptFailed, also if the authority offers no such
+        information."""
         with self._explained(), open(self._files.certificate(name), "rb") as file:
             return self._ready_account().renewal(file.read())
 
     def _ready_account(self) -> _native.AcmeAccount:
-        """Return the account; register one if there is none."""
+        """Return the account; register a new one if none is stored."""
         if self._account is not None:
             return self._account
         known = read_json(self._files.account)
@@ -177,16 +175,17 @@ class Client:
             replaces = None
         if replaces is not None:
             try:
-                # Renewals that say so are exempt from rate limits (RFC 9773 section 5).
+                # A renewal that names the replaced certificate is exempt from rate limits (RFC 9773 section 5).
                 return account.order(name, profile, replaces)
             except _native.AcmeFailure as failure:
                 if failure.args[1] in ("rateLimited", "serverInternal"):
                     raise
-                # Another host has replaced it, or the authority does not know it.
+                # Another host has replaced the certificate already, or the authority does not know it: order without
+                # it.
         return account.order(name, profile, None)
 
     def _prove(self, order: _native.AcmeOrder, name: str, challenges: list[tuple[str, str, str]], attempt: int) -> None:
-        """Answer one of the challenges, and wait until the authority is convinced."""
+        """Answer one of the challenges, and wait until the authority has validated it."""
         offered = {kind: key_authorization for kind, _, key_authorization in challenges}
         usable = [kind for kind in self._challenges if kind in offered]
         if not usable:
@@ -216,7 +215,7 @@ class Client:
             interval = min(2 * interval, self._pace.poll_most)
 
     def _fetch(self, order: _native.AcmeOrder) -> str:
-        """Wait for the certificate."""
+        """Wait for the certificate, and return its chain."""
         began, interval = time.monotonic(), self._pace.poll
         while (chain := order.certificate()) is None:
             if time.monotonic() > began + self._pace.patience:
@@ -226,7 +225,7 @@ class Client:
         return chain
 
     def _complete(self, account: _native.AcmeAccount, name: str) -> bool:
-        """Fetch the certificate of an order that an earlier process has not completed. Return whether there is one."""
+        """Complete the stored order of an earlier process, if there is one. Return whether that gave a certificate."""
         path = self._files.order(name)
         kept = read_json(path)
         if not kept:
@@ -237,12 +236,12 @@ class Client:
                 self._store(name, kept["key"], self._fetch(order))
                 return True
         except (_native.AcmeFailure, AttemptFailed, KeyError):
-            pass  # the authority has forgotten it, or it has failed
+            pass  # the order has expired or failed
         remove(path)
         return False
 
     def _store(self, name: str, key: str, chain: str) -> None:
-        """Judge what the authority has issued, and write it."""
+        """Check the certificate that the authority has issued, and write its file."""
         content = f"{key}{chain}".encode()
         path = self._files.certificate(name)
         try:
@@ -258,7 +257,7 @@ class Client:
 
     @contextlib.contextmanager
     def _explained(self) -> Any:
-        """Turn errors of the authority and of the system into AttemptFailed."""
+        """Convert exceptions of the authority and of the system to AttemptFailed."""
         self._http.retry_after = 0.0
         try:
             yield
@@ -270,12 +269,13 @@ class Client:
             found = AttemptFailed(str(error))
         except OSError as error:
             found = AttemptFailed(f"{error.filename or self._files.folder}: {error.strerror or error}")
-        self._account = None  # the next attempt asks for the directory again
+        self._account = None  # the next attempt fetches the directory of the authority again
         raise found
 
 
 def judged(path: str, content: bytes) -> dict[str, Any]:
-    """Return the description of a certificate with its key. Raises ValueError for what does not fit."""
+    """Check that a file contains a certificate and its key, and return the description of the certificate. Raises
+    ValueError if it cannot be used."""
     certificate: dict[str, Any] = {
         "chain": (path, content),
         "key": (path, content),
@@ -292,11 +292,11 @@ def judged(path: str, content: bytes) -> dict[str, Any]:
 
 
 def usable_challenges(values: Mapping[str, Any], *, has_plain: bool, has_encrypted: bool) -> list[str]:
-    """Return the kinds of challenges that the settings and the addresses allow, the preferred one first."""
+    """Return the kinds of challenges that settings and listeners allow, in order of preference."""
     wanted = values["acme_challenge"]
     if wanted != "auto":
         return [wanted]
-    # HTTP-01 first: its answer is the same on every host that shares the account, and needs no certificate.
+    # HTTP-01 first: its answer is the same on all hosts that share the account, and needs no certificate.
     return [kind for kind, is_there in ((_HTTP, has_plain), (_ALPN, has_encrypted)) if is_there] or [_HTTP]
 
 
@@ -311,7 +311,7 @@ def _external_account(values: Mapping[str, Any]) -> tuple[str, bytes] | None:
 
 
 def _retry_after(value: str | None) -> float:
-    """Return the seconds of a Retry-After: a number, or a date (RFC 9110 section 10.2.3)."""
+    """Return the seconds in a Retry-After field: a number or a date (RFC 9110 section 10.2.3)."""
     from email.utils import parsedate_to_datetime
 
     text = (value or "").strip()

@@ -1,4 +1,4 @@
-"""The supervisor's side of the process that obtains certificates: starts it, stops it, and starts it again."""
+"""The supervisor's side of the process that obtains certificates: it starts, stops and restarts the process."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from kirsch.supervisor.service import Service
 
 
-# The wait before the process is started again after it has ended by itself. It doubles up to the longest.
+# The seconds to wait before a restart after the process has exited by itself: doubled each time, up to the longest.
 _FIRST_WAIT, _LONGEST_WAIT = 5.0, 3600.0
-# A process that has lived for longer ends a series of failures.
+# A process that has run for this many seconds ends a series of failures.
 _SETTLED_SECONDS = 600.0
 
 
@@ -33,7 +33,7 @@ class AcmeManager:
         self._service = service
         self._forker = forker
         self._pid = 0
-        self._pipe = -1  # the process ends when it is closed
+        self._pipe = -1  # the process exits when this is closed
         self._started = 0.0
         self._wait = _FIRST_WAIT
         self._restart_at = NEVER
@@ -47,7 +47,7 @@ class AcmeManager:
         self._restart_at = NEVER
         values, service = self._chosen.values, self._service
         files = AcmeFiles(values)
-        # Without encrypted addresses, which only a restart brings, nothing would serve what is obtained.
+        # Without encrypted listeners, which need a restart, no listener would use the certificates.
         if not files.names or self._pid or service.certificates.shared is None:
             return
         listeners = service.resources.listeners
@@ -90,11 +90,11 @@ class AcmeManager:
         self._end()
 
     def due(self) -> float:
-        """Return the time of the next :meth:`run_due`."""
+        """Return the time at which :meth:`run_due` must be called."""
         return self._restart_at
 
     def run_due(self, now: float) -> None:
-        """Start the process again if it has ended, or if a reload has changed its settings."""
+        """Restart the process if it has exited, or if a reload has changed its settings."""
         if not self._is_wanted or self._service.is_stopping:
             return
         if self._chosen is not self._service.chosen:
@@ -106,13 +106,13 @@ class AcmeManager:
             self.start()
 
     def restart(self) -> None:
-        """Have the process read its settings, and open the log, anew."""
+        """Restart the process, so that it reads its settings and reopens the log."""
         if self._is_wanted:
             self._end()
             self.start()
 
     def close_in_child(self) -> None:
-        """In a child of the supervisor: the process must not depend on this child."""
+        """Close the pipe in a child of the supervisor, so that this child does not keep the process alive."""
         if self._pipe >= 0:
             os.close(self._pipe)
 

@@ -1,10 +1,8 @@
-"""The process that obtains certificates for ``--acme``: a child of the supervisor, which has no other part in it.
-
-It shares nothing with the supervisor but a directory of files. Workers answer the authority's questions, by what they
-find in those files. The process gives up the rights to everything else before it talks with the authority: the
-sockets, root's rights, and where the kernel has Landlock, reading and writing other files, listening, and signals.
-
-Whatever happens to it, the server serves the certificates that it has.
+"""The process that obtains certificates for ``--acme``: a child of the supervisor, isolated from the rest. It shares
+only a directory of files with the supervisor. Workers answer the authority's challenges from these files. Before it
+talks to the authority, the process gives up all other rights: the sockets, the rights of root, and if the kernel has
+Landlock, access to other files, listening, and sending signals. If it fails, the server continues with the certificates
+that it has.
 """
 
 from __future__ import annotations
@@ -26,9 +24,9 @@ if TYPE_CHECKING:
     from kirsch.net.acme_files import AcmeFiles
     from kirsch.reports import Report
 
-# The process looks at the files of other hosts so often at least.
+# The process checks the files, which other hosts may have changed, at least this often (seconds).
 _SLEEP_MOST = 3600.0
-# While another host talks with the authority.
+# The seconds to wait while another host holds the lock.
 _SLEEP_LOCKED = 30.0
 
 # The files that the standard library reads to look up hosts and to verify the authority's certificate.
@@ -38,7 +36,7 @@ _SYSTEM_FILES = (
     "/run/systemd/resolve", "/run/nscd", "/dev/urandom", "/dev/null",
 )  # fmt: skip
 
-# Modules that are used later.
+# Modules that are needed after the rights are given up.
 _LATER = (
     "email.utils",
     "encodings.idna",
@@ -68,13 +66,14 @@ _HINTS = {
 
 
 class SupervisorGoneError(Exception):
-    """The supervisor has exited, or stops this process."""
+    """Raised if the supervisor has exited or stops this process."""
 
 
 def run(
     files: AcmeFiles, values: Mapping[str, Any], report: Report, challenges: Sequence[str], supervisor_fd: int
 ) -> int:
-    """Obtain and renew until ``supervisor_fd``, a pipe, is closed at its other end. Return the exit status."""
+    """Obtain and renew certificates until the other end of the pipe ``supervisor_fd`` is closed. Return the exit
+    status."""
     _set_signals()
 
     def report_line(level: int, text: str) -> None:
@@ -101,7 +100,7 @@ def run(
 
 
 def work(files: AcmeFiles, client: Client, report: Any) -> float:
-    """Do what is due for each name; return the seconds until something is due again. Raises OSError."""
+    """Do the work that is due for each name; return the seconds until the next work. Raises OSError."""
     import fcntl
 
     fd = os.open(files.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -109,7 +108,7 @@ def work(files: AcmeFiles, client: Client, report: Any) -> float:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return _SLEEP_LOCKED  # another host, or the process that this one follows
+            return _SLEEP_LOCKED  # another host has the lock, or the previous process, which is still exiting
         schedule = Schedule(files)
         for name in files.names:
             try:
@@ -143,7 +142,7 @@ def _work_for(name: str, files: AcmeFiles, client: Client, schedule: Schedule, r
 
 
 def _begin(name: str, files: AcmeFiles, schedule: Schedule) -> bool:
-    """Look at the certificate that there is. Return whether it is one, and is valid."""
+    """Check the present certificate of ``name``. Return whether there is one that is valid."""
     path = files.certificate(name)
     try:
         with open(path, "rb") as file:
@@ -158,7 +157,7 @@ def _begin(name: str, files: AcmeFiles, schedule: Schedule) -> bool:
 
 
 def _ask(name: str, client: Client, schedule: Schedule, report: Any) -> None:
-    """Ask the authority when to renew."""
+    """Ask the authority when to renew the certificate."""
     now = time.time()
     try:
         begin, end, ask_after, page = client.renewal(name)
@@ -172,7 +171,7 @@ def _ask(name: str, client: Client, schedule: Schedule, report: Any) -> None:
 
 
 def _wait(supervisor_fd: int, seconds: float) -> None:
-    """Wait. Raises SupervisorGoneError if the other end of the pipe is closed."""
+    """Wait for ``seconds``. Raises SupervisorGoneError if the other end of the pipe is closed."""
     import select
 
     readable, _, _ = select.select([supervisor_fd], [], [], max(seconds, 0.0))
@@ -181,13 +180,13 @@ def _wait(supervisor_fd: int, seconds: float) -> None:
 
 
 def _import_all() -> None:
-    """Import the modules that are used later: another user may not be able to read the library of Python."""
+    """Import the modules that are used later, because another user may not be able to read Python's library."""
     for name in _LATER:
         __import__(name)
 
 
 def _give_up_rights(files: AcmeFiles, values: Mapping[str, Any], report: Any) -> None:
-    """Become the owner of the directory, and keep no right but to its files and to connections."""
+    """Become the owner of the directory; keep only the rights to its files and to open connections."""
     import ssl
     import sys
 
@@ -206,11 +205,11 @@ def _give_up_rights(files: AcmeFiles, values: Mapping[str, Any], report: Any) ->
         *sys.path,
     ]
     own += [path for path in (trusted.cafile, trusted.capath, values["acme_ca_certs"]) if path]
-    # Paths through symbolic links are those of the links' targets.
+    # Resolve symbolic links, because the rights apply to their targets.
     readable = [
         os.path.realpath(path) for path in dict.fromkeys([*_SYSTEM_FILES, *own]) if path and os.path.exists(path)
     ]
-    # "/" is on the path of modules of no program that means it.
+    # "/" on the module path is a mistake, and would allow reading all files.
     readable = [path for path in readable if path != "/"]
     try:
         done = _native.confine(os.path.realpath(files.directory), readable)
@@ -226,7 +225,7 @@ def _give_up_rights(files: AcmeFiles, values: Mapping[str, Any], report: Any) ->
 
 
 def _set_signals() -> None:
-    """Remove the supervisor's handlers, and ignore signals that are for the supervisor alone."""
+    """Remove the supervisor's signal handlers, and ignore signals that are only for the supervisor."""
     signal.set_wakeup_fd(-1)
     for name in ("SIGHUP", "SIGTTIN", "SIGTTOU", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGPWR"):
         if hasattr(signal, name):

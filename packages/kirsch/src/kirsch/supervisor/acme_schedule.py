@@ -1,11 +1,9 @@
-"""When each certificate is obtained, renewed, and tried again; kept in a file, so that a restart changes nothing of it.
-
-A certificate is renewed at a random time in the window that the authority says (RFC 9773), and it is asked again as
-often as it wants. An authority that says none, or does not answer, leaves two thirds of the certificate's lifetime, or
-half of one of few days.
-
-After a failure the next attempt waits, longer after each: authorities allow few failures (Let's Encrypt: five an hour
-for each name), and what has failed several times needs a person. The wait is at least what the authority demands.
+"""The times at which each certificate is obtained, renewed, and tried again; stored in a file, so that a restart keeps
+them. A certificate is renewed at a random time in the window that the authority suggests (RFC 9773); the authority is
+asked for the window again at the interval that it sets. Without a window, a certificate is renewed after two thirds of
+its lifetime, or after half of a lifetime of few days. The wait after a failure grows with each failure: authorities
+allow few failures (Let's Encrypt: five an hour for each name), and a repeated failure needs a person. The wait is at
+least the authority's Retry-After.
 """
 
 from __future__ import annotations
@@ -24,17 +22,17 @@ _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 RETRY_SECONDS = (2 * _MINUTE, 10 * _MINUTE, 30 * _MINUTE, _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY)
 """The waits after the first, second, ... failure; the last one after all others."""
 
-# RFC 9773 section 4.3.2: shorter and longer times are taken for these.
+# RFC 9773 section 4.3.2: shorter and longer intervals are limited to these.
 _ASK_LEAST, _ASK_MOST = _MINUTE, _DAY
-# After an authority has not said a window.
+# The interval if the authority has suggested no window.
 _ASK_AGAIN = 6 * _HOUR
 
-# A certificate of fewer days is renewed after half of its lifetime.
+# A certificate whose lifetime is shorter than this is renewed after half of it.
 _SHORT_LIVED = 10 * _DAY
 
 
 class Schedule:
-    """The state of each name. Times are seconds of Unix time. ``save`` after changes."""
+    """The state of each name. Times are seconds of Unix time. Call ``save`` after changes."""
 
     def __init__(self, files: AcmeFiles) -> None:
         self._files = files
@@ -42,7 +40,7 @@ class Schedule:
         self.load()
 
     def load(self) -> None:
-        """Read what this process or another host's has saved."""
+        """Read the state that a process of this or another host has saved."""
         found = read_json(self._files.status).get("names")
         known = found if isinstance(found, dict) else {}
         self._names = {name: entry for name, entry in known.items() if isinstance(entry, dict)}
@@ -54,7 +52,7 @@ class Schedule:
         return self._names.setdefault(name, {})
 
     def begin(self, name: str, certificate: dict[str, Any]) -> None:
-        """Take up the schedule of this certificate; a new one begins without a window and without failures."""
+        """Begin the schedule of a certificate, unless it is known already. A new one has no window and no failures."""
         if self.entry(name).get("serial") == certificate["serial"]:
             return
         self._names[name] = {
@@ -64,13 +62,13 @@ class Schedule:
         }
 
     def asks_at(self, name: str) -> float:
-        """Return when the authority is to be asked for the window."""
+        """Return when to ask the authority for the renewal window."""
         return float(self.entry(name).get("ask_at", 0.0))
 
     def set_window(
         self, name: str, now: float, window: tuple[float, float], ask_after: float, page: str | None
     ) -> bool:
-        """Choose a time in the window. Return whether the authority has moved the window."""
+        """Choose a random time in the renewal window. Return whether the authority has changed an earlier window."""
         entry = self.entry(name)
         entry["ask_at"] = now + min(max(ask_after, _ASK_LEAST), _ASK_MOST)
         if entry.get("window") == list(window):
@@ -83,16 +81,16 @@ class Schedule:
         return is_moved
 
     def no_window(self, name: str, now: float) -> None:
-        """Note that the authority has not said a window. One that it has said before stays."""
+        """Record that the authority has suggested no window. An earlier window remains valid."""
         self.entry(name)["ask_at"] = now + _ASK_AGAIN
 
     def due(self, name: str) -> float:
-        """Return when a certificate is to be obtained: the first one at once."""
+        """Return when to obtain or renew the certificate; the first one is due at once."""
         entry = self.entry(name)
         return max(float(entry.get("renew_at", 0.0)), float(entry.get("not_before", 0.0)))
 
     def failed(self, name: str, now: float, text: str, retry_after: float) -> float:
-        """Note a failure; return the seconds until the next attempt."""
+        """Record a failure; return the seconds until the next attempt."""
         entry = self.entry(name)
         failures = int(entry.get("failures", 0))
         wait = RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
@@ -105,12 +103,12 @@ class Schedule:
         return int(self.entry(name).get("failures", 0))
 
     def next_time(self, name: str) -> float:
-        """Return when something is to be done for the name."""
+        """Return when the next work for ``name`` is due."""
         asks_at = self.asks_at(name) if "serial" in self.entry(name) else float("inf")
         return min(self.due(name), asks_at)
 
 
 def fallback(not_before: float, not_after: float) -> float:
-    """Return when a certificate is renewed whose authority does not say that."""
+    """Return when to renew a certificate if the authority suggests no window."""
     lifetime = not_after - not_before
     return not_before + lifetime * (1 / 2 if lifetime < _SHORT_LIVED else 2 / 3)

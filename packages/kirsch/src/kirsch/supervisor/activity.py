@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 
 class Activity:
-    """``busy`` requests are in the application, ``queued`` ones wait for a thread. ``idle_since`` is the time of the
-    last sample that saw a request, or the time when the last worker became ready."""
+    """The activity of the workers. ``busy`` counts requests in the application, ``queued`` requests that wait for a
+    thread. ``idle_since`` is the time of the last sample with a request, or the time when the last worker became
+    ready."""
 
     def __init__(self, now: float) -> None:
         self.busy = 0
@@ -25,7 +26,7 @@ class Activity:
         self._sampled_at = now
 
     def sample(self, now: float, workers: Iterable[Worker]) -> None:
-        """Sample ``workers``, all of which are ready."""
+        """Sample ``workers``, which must all be ready."""
         requests = {}
         self.busy = self.queued = suspended = 0
         for worker in workers:
@@ -41,7 +42,7 @@ class Activity:
         self._requests = requests
 
     def load(self, now: float, workers: list[Worker], threads: int) -> Load:
-        """Return the load of the last :meth:`sample`, for workers with ``threads`` threads each."""
+        """Return the load at the last :meth:`sample`, for workers with ``threads`` threads each."""
         elapsed, self._sampled_at = max(now - self._sampled_at, 0.001), now
         before, self._processors = self._processors, {each.pid: processor_seconds(each.pid) for each in workers}
         used = sum(max(total - before[pid], 0.0) for pid, total in self._processors.items() if pid in before)

@@ -1,4 +1,4 @@
-"""The autoscaler: more workers or fewer, by their load, and none after ``--inactivity-timeout`` without a request."""
+"""The autoscaler: it adjusts the number of workers to their load, and stops all after ``--inactivity-timeout``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class Autoscaler:
-    """Sets ``wanted`` and ``asleep``. While ``asleep``, it watches the listening sockets; it never accepts."""
+    """Sets ``wanted`` and ``asleep`` of the service. While ``asleep`` it watches the listening sockets, but never
+    accepts."""
 
     def __init__(self, service: Service, loop: EventLoop, zygotes: ZygotePool, reloading: ReloadManager) -> None:
         self._service = service
@@ -32,7 +33,7 @@ class Autoscaler:
         self._watches_listeners = False
 
     def due(self) -> float:
-        """Return the time of the next :meth:`run_due`."""
+        """Return the time at which :meth:`run_due` must be called."""
         chosen = self._service.chosen
         interval = NEVER
         if not (self._service.is_stopping or self._service.asleep):
@@ -68,7 +69,7 @@ class Autoscaler:
             service.wanted = wanted
 
     def _fall_asleep(self, now: float) -> None:
-        """Stop all workers, and the zygote."""
+        """Stop all workers and the zygote."""
         service = self._service
         service.asleep = True
         seconds = f"{service.chosen.inactivity_timeout:g} s"
@@ -92,7 +93,7 @@ class Autoscaler:
             service.index_state(number).reason = "knock"
 
     def stop(self) -> None:
-        """Stop watching the listening sockets. Has to be called before they are closed."""
+        """Stop watching the listening sockets. Must be called before they are closed."""
         if self._watches_listeners:
             self._watches_listeners = False
             for listener in self._service.resources.listeners:

@@ -1,16 +1,13 @@
-"""The certificates of the service: read and judged by the supervisor, and passed on to its workers.
-
-The supervisor reads the files, because workers may run as a user that cannot. It judges them, so that a file that does
-not fit never reaches a worker, and publishes their contents in memory that its children can read. Workers read it when
-they start, and after the message ``certificates``.
-
-The secrets of session tickets are drawn here and published with the certificates. So a client resumes its session with
-every worker, and after reloads and upgrades.
+"""The certificates of the service: read and checked by the supervisor, and passed on to its workers. The supervisor
+reads the files, because workers may run as a user that cannot. It checks them, so that a wrong file never reaches a
+worker, and publishes their contents in memory that its children can read. Workers read it when they start, and after
+the message ``certificates``. The secrets for session tickets are generated here and published with the certificates. So
+a client can resume its session on every worker, and after reloads and upgrades.
 
 Certificates that are obtained by ACME are files like others: another process writes them (``acme_process.py``).
 
-Files are looked at once a second, through symbolic links. A certificate and its key may be written one after the other:
-as long as they do not fit, nothing changes, and after some seconds that is reported.
+Files are checked once a second; symbolic links are followed. A certificate and its key may be written one after the
+other: while they do not match, nothing changes, and after some seconds that is reported.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
 
 _CHECK_SECONDS = 1.0
 
-# Files that do not fit are reported after so many checks: the other one may still be written.
+# A certificate and key that do not match are reported after this many checks: one may still be written.
 _PATIENCE_CHECKS = 5
 
 _DAY = 86400
@@ -46,17 +43,16 @@ _TERMS_FOR_CLIENTS = ("client_certificates", "authorities", "revocation_lists")
 
 
 class CertificateManager:
-    """``values`` and ``report`` are those of the service. Calls ``announce`` when the workers have to read anew.
-
-    Raises UsageError if the certificates cannot be used, and OSError. At an upgrade that is reported instead, and the
-    previous ones stay.
+    """Reads, publishes and watches the certificates. Calls ``announce`` when the workers must read them again. Raises
+    UsageError if the certificates cannot be used, and OSError. At an upgrade such an error is reported instead, and the
+    previous certificates remain.
     """
 
     def __init__(self, chosen: Settings, report: Callable[[int, str], None], adopted_fd: int | None = None) -> None:
         self._report = report
         self._announce: Callable[[], None] | None = None
         self.shared: SharedValue | None = None
-        self.ends: SharedValue | None = None  # the path and the end of each certificate, for metrics
+        self.ends: SharedValue | None = None  # the path and expiry of each certificate, for metrics
         self._files = TlsFiles(chosen.values)
         self._warned: dict[str, int] = {}
         self._bad_checks = 0
@@ -68,7 +64,7 @@ class CertificateManager:
         self.shared, self.ends = SharedValue(adopted_fd), SharedValue()
         published = self.shared.read() if adopted_fd is not None else None
         self._secrets: list[bytes] = published["ticket_secrets"] if published else new_secrets()
-        # Before the files are read: what changes after that is seen later.
+        # Before the files are read, so that later changes are noticed.
         self._touches = Touches(self._files.paths())
         try:
             self._terms = self._files.read(self._secrets)
@@ -90,7 +86,7 @@ class CertificateManager:
         return self.shared is not None
 
     def keep_reading_only(self) -> None:
-        """In a child: give up the right to publish."""
+        """Close the descriptors for publishing, in a child."""
         for value in (self.shared, self.ends):
             if value is not None:
                 value.keep_reading_only()
@@ -99,7 +95,7 @@ class CertificateManager:
         self._announce = announce
 
     def due(self) -> float:
-        """Return the time of the next :meth:`run_due`."""
+        """Return the time at which :meth:`run_due` must be called."""
         if self.shared is None:
             return NEVER
         return min(self._checked_at + _CHECK_SECONDS, self._rotate_at, self._expiry_at)
@@ -124,7 +120,7 @@ class CertificateManager:
             self._warn_of_expiry(now)
 
     def reload(self, chosen: Settings, why: str) -> None:
-        """Read the files that the settings name now. If they cannot be used, the present ones stay."""
+        """Read the files that the settings name now. If they cannot be used, keep the current certificates."""
         if self.shared is None:
             if TlsFiles(chosen.values):
                 self._report(WARNING, f"{why}: no connection was encrypted so far, and only a restart changes that")
@@ -135,7 +131,7 @@ class CertificateManager:
             return
         before, self._files = self._files, files
         self._unreported = ""
-        # Before the files are read: what changes after that is seen later.
+        # Before the files are read, so that later changes are noticed.
         touches, touches_before = Touches(files.paths()), Touches(before.paths())
         if self._try(why, is_last=True):
             self._touches = touches
@@ -144,7 +140,7 @@ class CertificateManager:
             self._files, self._touches = before, touches_before
 
     def _try(self, why: str, *, is_last: bool) -> bool:
-        """Take the contents of the files now, if they fit. ``is_last``: if they do not, report it."""
+        """Read the files, and use them if they are valid. ``is_last``: report it if they are not."""
         try:
             terms = self._files.read(self._secrets)
             if terms == self._terms:
@@ -164,7 +160,7 @@ class CertificateManager:
         before, self._certificates = self._certificates, found
         terms_before, self._terms = self._terms, terms
         self._publish()
-        # Nothing is reported of a challenge that has changed, or of the account at the authority.
+        # Do not report changes of a challenge or of the account's thumbprint.
         news = []
         if found.certificates() != before.certificates():
             names = ", ".join(dict.fromkeys(name for each in found.certificates() for name in each["names"]))
@@ -186,7 +182,7 @@ class CertificateManager:
             self._announce()
 
     def certificates(self) -> list[dict[str, Any]]:
-        """Return the description of each certificate in force."""
+        """Return the description of each certificate in use."""
         return [] if self.shared is None else self._certificates.certificates()
 
     def _warn(self) -> None:
@@ -195,8 +191,8 @@ class CertificateManager:
         self._warn_of_expiry(time.monotonic())
 
     def _warn_of_expiry(self, now: float) -> None:
-        """Warn of certificates that end soon: once for each of the last days that matter, and of one that is made for
-        few days only when half of its time is over."""
+        """Warn of certificates that expire soon: once for each number of days in the list; for a certificate with a
+        short lifetime, only after half of it."""
         self._expiry_at = now + _EXPIRY_SECONDS
         for each in self._certificates.certificates():
             seconds = each["not_after"] - time.time()
@@ -209,7 +205,8 @@ class CertificateManager:
                 self._report(WARNING, f"{each['path']}: the certificate expires in {left}; renew it")
 
     def _create_directory(self, *, is_upgrade: bool) -> None:
-        """Create the directory of --acme. Raises OSError, except at an upgrade, which must not end the service."""
+        """Create the directory of --acme. Raises OSError; at an upgrade, which must not end the service, reports it
+        instead."""
         try:
             self._files.acme.create()
         except OSError as error:
@@ -228,14 +225,14 @@ class CertificateManager:
             )
 
     def export(self) -> int | None:
-        """Return the descriptor for the next image of this program. It survives an exec from here on."""
+        """Return the descriptor for the next image of this program. It survives an exec from now on."""
         if self.shared is None:
             return None
         os.set_inheritable(self.shared.fd, True)
         return self.shared.fd
 
     def stay(self) -> None:
-        """Undo :meth:`export`, after an exec that failed."""
+        """Undo :meth:`export` after a failed exec."""
         if self.shared is not None:
             os.set_inheritable(self.shared.fd, False)
 

@@ -1,23 +1,23 @@
 """The channel between the supervisor and one child: a pair of SOCK_SEQPACKET sockets, one JSON object per message.
 
-A child that reads the end of the channel has lost its supervisor and stops gracefully. A supervisor that reads it has
-lost the child. After an upgrade a supervisor and a worker may have different versions, so both ignore messages and
-fields that they do not know.
+A child that reads end-of-file has lost its supervisor, and stops gracefully. A supervisor that reads it has lost the
+child. After an upgrade a supervisor and a worker may have different versions, so both ignore messages and fields that
+they do not know.
 
 From a worker:
 
-    hello    pid                       it runs; the supervisor cannot know the pid of a worker that a zygote has forked
-    ready    name                      it is about to accept connections; name is that of the application
+    hello    pid                       it runs; the supervisor cannot know the pid of a worker that a zygote forked
+    ready    name                      it is about to accept connections; name is the application's name
     failed   text, traceback, status   it cannot serve, and exits; the supervisor reports that once for all workers
-    leaving  reason, text              it serves on, and asks for a successor
-    left                               the supervisor stops it: it accepts no more connections
-    stopping reason, why               a signal stops it: it accepts no more connections
+    leaving  reason, text              it continues to serve, and asks for a successor
+    left                               it stops by order of the supervisor: it accepts no more connections
+    stopping reason, why               a signal has stopped it; it accepts no more connections
 
 To a worker:
 
     stop     graceful_timeout, idle_timeout (None: idle connections have half a second), why
     certificates                       the certificates have changed: read them again (``certificates.py``)
-    drain                              serve on, but let the health check fail and responses say Connection: close
+    drain                              continue to serve, but fail health checks and send Connection: close
 
 A zygote sends hello, ready and failed, and receives ``fork`` with a worker's end of its channel (:meth:`Channel.send`
 with a descriptor).
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
 
     Message = dict[str, Any]
 
-# Tracebacks are cut to less; everything else is short. The kernel's default buffer is three times this size.
+# Tracebacks are truncated so that a message fits; all else is short. The kernel's default buffer is three times this
+# size.
 MESSAGE_MAX = 65536
 
 
 class Channel:
-    """One end of a channel. Its methods do not block, and do not raise when the other end is closed."""
+    """One end of a channel. Its methods never block, and do not raise if the other end is closed."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -50,7 +51,7 @@ class Channel:
 
     @classmethod
     def adopt(cls, fd: int) -> Channel:
-        """Return the channel that the previous image has left open; -1: it was closed."""
+        """Return the channel of a descriptor from the previous image; -1 means a closed channel."""
         channel = cls(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) if fd < 0 else cls.from_fd(fd)
         if fd < 0:
             channel.close()
@@ -62,7 +63,7 @@ class Channel:
         return self.socket.fileno()
 
     def send(self, message: str, *, fd: int | None = None, **fields: object) -> bool:
-        """Send ``message`` with its fields, and a descriptor; False if the other end is closed."""
+        """Send a message with its fields and optionally a descriptor; return False if the other end is closed."""
         data = encode(message, **fields)
         try:
             if fd is None:
@@ -70,15 +71,15 @@ class Channel:
             else:
                 socket.send_fds(self.socket, [data], [fd])
         except OSError:
-            return False  # the child has exited, or does not read; in that case it misses its deadline
+            return False  # the child has exited, or does not read, and then misses its deadline
         return True
 
     def receive(self) -> Message | None:
-        """Return the next message; ``{}`` where there is none yet, None at the end of the channel."""
+        """Return the next message; ``{}`` if none has arrived, None at the end of the channel."""
         return self.receive_with_fd()[0]
 
     def receive_with_fd(self) -> tuple[Message | None, int | None]:
-        """Return the same, with the descriptor that came with the message."""
+        """Return the same as :meth:`receive`, with the descriptor that was sent with the message."""
         import json
 
         try:
@@ -101,13 +102,13 @@ class Channel:
 
 
 def encode(message: str, **fields: object) -> bytes:
-    """Return the bytes of ``message`` with its fields."""
+    """Encode a message and its fields as bytes."""
     import json
 
     return json.dumps({"message": message, **fields}).encode()
 
 
 def pair() -> tuple[Channel, Channel]:
-    """Return the supervisor's end and the child's. Raises OSError."""
+    """Create a channel; return the supervisor's end and the child's end. Raises OSError."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     return Channel(ours), Channel(theirs)

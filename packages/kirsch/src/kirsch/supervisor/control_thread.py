@@ -1,8 +1,8 @@
 """The control thread of a worker: it reads the supervisor's messages, and watches the worker's limits and memory.
 
-Under gevent it is a real thread too, and calls only what may be called from any thread. Once a second it sets the
-heartbeat on the scoreboard. That takes the GIL, so a missing heartbeat shows that no thread of the worker gets the GIL
-any more (``--deadlock-timeout``).
+It is a thread of the operating system even under gevent, and calls only functions that may be called in any thread.
+Once a second it sets the heartbeat on the scoreboard. That needs the GIL, so a missing heartbeat shows that no thread
+of the worker gets the GIL any more (``--deadlock-timeout``).
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ if TYPE_CHECKING:
 
 BEAT_SECONDS = 1.0
 
-# To measure the memory of a process, the kernel walks through all of its pages. That may use this share of a processor.
+# The fraction of a CPU that measuring memory may use: the kernel walks through all pages of the process.
 _MEASURE_CPU_SHARE = 0.01
 _MEASURE_SECONDS = 1.0
-# The interval where no limit depends on it, and only the status page and ``kirsch top`` show it.
+# The interval if there is no memory limit, and only the status page and ``kirsch top`` show the memory.
 _MEASURE_UNLIMITED_SECONDS = 10.0
 
 _FAILED = "the worker stops: its control thread failed; has the application replaced built-in functions or modules?"
-_exit = os._exit  # before the application can replace it
+_exit = os._exit  # bound before the application can replace it
 
 
 class ControlThread:
-    """``limit_fd`` becomes readable when the engine has begun ``--max-requests`` requests; -1: there is no limit."""
+    """The control thread. ``limit_fd`` becomes readable when the engine has begun ``--max-requests`` requests; -1:
+    no limit."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class ControlThread:
         start_thread("kirsch-control", self._run)
 
     def report_stopping(self, reason: str, why: str) -> None:
-        """Report that this worker stops although the supervisor has not told it to. From any thread."""
+        """Report to the supervisor that this worker stops without its order. May be called in any thread."""
         self._stop_reported = True
         self._channel.send("stopping", reason=reason, why=why)
 
@@ -76,7 +77,7 @@ class ControlThread:
             self._give_up(error)
 
     def _give_up(self, error: BaseException) -> None:
-        """Stop the worker gracefully: without this thread the supervisor could neither stop nor replace it."""
+        """Stop the worker gracefully because of ``error``: without this thread the supervisor could not control it."""
         try:
             self._signals.end("its control thread failed", self._server.graceful_timeout)
             self._server.report(CRITICAL, _FAILED, error)
@@ -107,12 +108,12 @@ class ControlThread:
                     poll.unregister(fd)
 
     def _read_messages(self) -> bool:
-        """Handle the messages that have arrived; False at the end of the channel."""
+        """Handle the messages that have arrived; return False at the end of the channel."""
         while message := self._channel.receive():
             self._handle(message)
         if message is not None:
             return True
-        # Without a supervisor this worker would not be replaced or stopped. It stops, and so frees the port.
+        # Without a supervisor nothing would replace or stop this worker. Stop, to free the port.
         self._signals.end("the supervisor has gone", self._server.graceful_timeout)
         return False
 
@@ -120,7 +121,7 @@ class ControlThread:
         if message["message"] == "stop":
             self._stop_reported = True
             if message["why"] != "the end":
-                # Other workers serve on: ask the clients of WebSockets to connect again.
+                # Other workers continue to serve: ask WebSocket clients to reconnect.
                 self._server.drain()
             self._signals.end(message["why"], message["graceful_timeout"], message["idle_timeout"])
             self._channel.send("left")
@@ -129,11 +130,12 @@ class ControlThread:
         elif message["message"] == "certificates" and self._certificates is not None:
             try:
                 self._server.reload_certificates(self._certificates.read())
-            except ValueError as error:  # the supervisor has judged them, so this is unexpected
+            except ValueError as error:  # unexpected, because the supervisor has checked them
                 self._server.report(ERROR, f"keeping the current certificates: {error}")
 
     def request_replacement(self, reason: str, text: str) -> None:
-        """Ask the supervisor for a successor, once, and serve on until it is ready. From any thread."""
+        """Ask the supervisor for a successor, once, and continue to serve until it is ready. May be called in any
+        thread."""
         if not self._replacement_requested:
             self._replacement_requested = True
             self._channel.send("leaving", reason=reason, text=text)
@@ -156,7 +158,7 @@ class ControlThread:
 def own_memory() -> int:
     """Return the memory that this process shares with no other (USS), in bytes; 0 if the system does not report it.
 
-    The exit of the process would free it.
+    An exit of the process would free this memory.
     """
     try:
         fd = os.open("/proc/self/smaps_rollup", os.O_RDONLY | os.O_CLOEXEC)

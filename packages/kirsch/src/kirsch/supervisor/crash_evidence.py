@@ -1,25 +1,21 @@
-"""Which route is to blame for crashes of workers: a judgement from what ran in each worker when it crashed.
-
-A worker records the routes of its calls, from the first crash on and for some time. So the first crash of a series has
-no record. A crash says little by itself: any number of calls may run, and one of them is the cause at most. What counts
-as evidence, from the strongest on:
+"""Finding the route that causes crashes of workers, from the calls that ran in each worker when it crashed. After a
+crash, workers record the routes of their calls for some time. So the first crash of a series has no record. One crash
+proves little: any number of calls may be running, and at most one of them is the cause. The kinds of evidence, the
+strongest first:
 
 * *Alone*: all calls that ran were for one route. No other route can be the cause.
 * *Newest*: the route has one call, which began after calls of all other routes did, by a clear distance. A request
   that crashes a worker usually does so soon.
 
-A route is convicted when it is to blame for three crashes within a minute; more if its calls have ended as well: one
-for each hundred. If it did not run alone each time, none of its calls may have ended at all, and it must not have run
-in a crash that another route is to blame for. So a slow page whose calls die with the worker each time is safe: some of
-them are older than the request that crashes it.
-
-What would be wrong: to leave out routes whose calls end. Then a client whose requests end, and now and then crash,
-could have the others convicted.
+A route is convicted if it is blamed for three crashes within a minute, plus one for each hundred of its calls that have
+ended normally. If it was not alone each time, then none of its calls may have ended normally, and it must not have been
+running in a crash for which another route is blamed. So a slow page whose calls die with the worker each time is safe:
+some of its calls are older than the request that crashes the worker. It would be wrong to ignore routes whose calls end
+normally: a client whose requests crash only sometimes could then get other routes convicted.
 
 A path that contains numbers belongs to a *family*, all paths that differ in numbers alone. The family is convicted if
-three of its paths are to blame: then the numbers do not matter.
-
-Nothing here reads a clock or shared memory: times are seconds of CLOCK_MONOTONIC, and arguments.
+three of its paths are blamed. This module reads no clock or shared memory: times are seconds of CLOCK_MONOTONIC, and
+arguments.
 """
 
 from __future__ import annotations
@@ -43,8 +39,9 @@ keep the GIL for 5 ms while others wait."""
 
 
 class RecordedRoute:
-    """A route in the table of a worker. ``key`` identifies it, ``family`` its family (0: none). ``running`` calls have
-    not ended, ``ended`` ones have. Since ``since`` calls of it have run without a break."""
+    """A route in the table of a worker. ``key`` identifies it, ``family`` its family (0: none). ``running`` is the
+    number of running calls, ``ended`` of ended ones. Since the time ``since`` at least one call has always been
+    running."""
 
     __slots__ = ("ended", "family", "is_family", "key", "name", "running", "since")
 
@@ -61,8 +58,8 @@ class RecordedRoute:
 
 
 class Crash:
-    """A worker that ended unexpectedly. ``how`` says for people which worker, and how. ``records`` is its table; None
-    if recording had not begun. ``unrecorded`` calls ran that are not in the table."""
+    """A worker that ended unexpectedly. ``how`` is a text about the worker and its end. ``records`` is its table, or
+    None if recording had not begun. ``unrecorded`` is the number of running calls that are not in the table."""
 
     __slots__ = ("alone", "at", "blamed", "blamed_family", "how", "innocent", "paths", "records", "unrecorded")
 
@@ -71,16 +68,16 @@ class Crash:
         self.how = how
         self.records = None if records is None else list(records)
         self.unrecorded = unrecorded
-        # The judgement of this crash: the key of the route to blame and that of its family, 0: none.
+        # The result for this crash: the keys of the blamed route and of its family; 0 means none.
         self.blamed = self.blamed_family = 0
         self.alone = False
-        # The keys of the paths that ran, where one family is to blame; and of the routes that are not.
+        # The keys of the running paths, if one family is blamed; and the keys of the routes that are not to blame.
         self.paths: set[int] = set()
         self.innocent: set[int] = set()
 
 
 class Conviction:
-    """A route, or a family of routes, and the crashes that it is to blame for."""
+    """A convicted route or family of routes, and the crashes for which it is blamed."""
 
     def __init__(self, key: int, name: str, crashes: list[Crash]) -> None:
         self.key = key
@@ -93,13 +90,12 @@ class Evidence:
 
     def __init__(self) -> None:
         self._crashes: list[Crash] = []
-        # The time at which each route was convicted: earlier crashes do not count against it again.
+        # The time at which each route was convicted. Earlier crashes do not count against it again.
         self._convicted: dict[int, float] = {}
 
     def add(self, crash: Crash, ended_elsewhere: Mapping[int, int]) -> Conviction | None:
-        """Judge a crash. ``ended_elsewhere``: for each key the calls that have ended in workers that still run.
-
-        Returns the route that is convicted by it, if there is one.
+        """Add a crash. ``ended_elsewhere`` is, by key, the number of calls that have ended in running workers. Return
+        the route that is now convicted, or None.
         """
         self._forget(crash.at)
         self._crashes.append(crash)
@@ -118,7 +114,7 @@ class Evidence:
         self._convicted = {key: at for key, at in self._convicted.items() if at >= earliest}
 
     def _convict(self, crash: Crash, ended: Mapping[int, int]) -> Conviction | None:
-        """Return the route, or else the family, that this crash convicts."""
+        """Return the route, or else the family, that is convicted by this crash."""
         assert crash.records is not None
         for key in (crash.blamed, crash.blamed_family):
             if not key:
@@ -137,9 +133,9 @@ class Evidence:
 
 
 def _is_enough(key: int, blamed: list[Crash], crashes: list[Crash], ended: int) -> bool:
-    """Return whether the route is to blame for enough of ``crashes``."""
+    """Return whether ``blamed`` are enough of ``crashes`` to convict the route with ``key``."""
     alone = sum(each.alone for each in blamed)
-    # The first crash of a series has no record. If all others are certain, it is taken to have the same cause.
+    # The first crash of a series has no record. If the evidence of all others is certain, assume the same cause.
     unknown = int(alone >= CRASHES_MIN - 1 and any(each.records is None for each in crashes))
     if alone + unknown >= CRASHES_MIN + ended // _ENDED_PER_CRASH:
         return True
@@ -147,9 +143,9 @@ def _is_enough(key: int, blamed: list[Crash], crashes: list[Crash], ended: int) 
 
 
 def _judge(crash: Crash, ended: Mapping[int, int]) -> None:
-    """Find the route to blame for a crash. ``ended``: for each key the calls that have ended anywhere."""
+    """Find the route to blame for a crash. ``ended`` is the number of calls that have ended in any worker, by key."""
     if crash.records is None or crash.unrecorded:
-        return  # any call may be missing, the cause too
+        return  # any call may be missing, including the cause
     running = [record for record in crash.records if record.running and not record.is_family]
     if not running:
         return
@@ -164,7 +160,7 @@ def _judge(crash: Crash, ended: Mapping[int, int]) -> None:
     if newest.running > 1 or newest.since - running[-2].since < _CLEAR_SECONDS:
         return
     if ended.get(newest.key) or ended.get(newest.family):
-        return  # by chance: its calls do not end the worker
+        return  # coincidence: calls of this route end normally
     crash.innocent = {key for each in running[:-1] for key in (each.key, each.family) if key}
     crash.innocent -= {newest.key, newest.family}
     crash.blamed, crash.blamed_family, crash.paths = newest.key, newest.family, {newest.key}

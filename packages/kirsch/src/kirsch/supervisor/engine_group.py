@@ -1,12 +1,12 @@
-"""The engine group: what the workers share so that a new connection goes to the worker that has the fewest.
+"""The engine group: shared data by which a new connection goes to the worker with the fewest connections.
 
 The rule and the layout of the records are native (``crates/engine/src/group.rs``). The supervisor provides a record in
 each slot of the scoreboard, and an eventfd(2) for each of the first slots, with which one worker wakes another. Workers
 inherit all of them.
 
-A worker takes no part where its slot has no eventfd, because there are far more workers than the settings said at the
-start. It accepts what the kernel gives it. The same holds for all workers on a system without eventfd(2), and with
-``--reuse-port``, where each worker has sockets of its own.
+A worker does not participate if its slot has no eventfd, because there are far more workers than the settings allowed
+at the start. Then it accepts the connections that the kernel gives it. The same applies to all workers on a system
+without eventfd(2), and with ``--reuse-port``, where each worker has its own sockets.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from kirsch.config.schema import Settings
     from kirsch.monitor.scoreboard import Scoreboard
 
-    # The memory, the distance of two records in bytes, the index of the worker's record, and the eventfds.
+    # The shared memory, the distance between two records in bytes, the index of the worker's record, and the eventfds.
     GroupArguments = tuple[memoryview, int, int, list[int]]
 
-# Beside each worker there may be its successor, and a few workers that are stopping.
+# The number of eventfds beyond two for each worker index (a worker and its successor), for stopping workers.
 _SPARE = 4
 
 
 class EngineGroup:
-    """``fds`` are the eventfds of the previous image (USR2)."""
+    """The eventfds of the workers. ``fds`` are those of the previous image (USR2)."""
 
     def __init__(self, board: Scoreboard, fds: Iterable[int] = ()) -> None:
         self._board = board
@@ -39,7 +39,7 @@ class EngineGroup:
         self.set_inheritable(False)
 
     def make_room(self, chosen: Settings, wanted: int) -> None:
-        """Create eventfds for as many workers as there may be. Running workers do not learn of new ones."""
+        """Create eventfds for the largest number of workers. Running workers do not get the new ones."""
         if not hasattr(_native, "eventfd"):
             return
         count = min(2 * max(chosen.workers, chosen.max_workers, wanted) + _SPARE, self._board.slots)
@@ -47,11 +47,11 @@ class EngineGroup:
             try:
                 self._fds.append(_native.eventfd())
             except OSError:
-                return  # out of descriptors: the other workers do not take part
+                return  # out of descriptors: further workers do not participate
 
     def hand_over(self, index: int) -> GroupArguments | None:
-        """In the worker of slot ``index``: return the native server's argument ``group``, which takes over the
-        descriptors. None if the worker takes no part."""
+        """In the worker of slot ``index``: return the argument ``group`` of the native server, which takes over the
+        descriptors. None if the worker does not participate."""
         if index >= len(self._fds):
             self.close()
             return None
@@ -60,13 +60,13 @@ class EngineGroup:
         return memory, stride, index, fds
 
     def close(self) -> None:
-        """Close the eventfds, in a process that takes no part."""
+        """Close the eventfds, in a process that does not participate."""
         for fd in self._fds:
             os.close(fd)
         self._fds.clear()
 
     def export(self) -> Any:
-        """Return what the next image of this program needs, as JSON. The descriptors survive an exec from here on."""
+        """Return JSON data for the next image of this program. The descriptors survive an exec from now on."""
         self.set_inheritable(True)
         return self._fds
 

@@ -1,6 +1,5 @@
-"""The supervisor's event loop, the one place where it waits: for descriptors, and for timers of CLOCK_MONOTONIC.
-
-Setting the system clock has no effect on it. It notices when the machine was suspended.
+"""The supervisor's event loop, in which it waits for descriptors and for timers of CLOCK_MONOTONIC. Changes of the
+system clock have no effect. The loop detects a suspension of the machine.
 """
 
 from __future__ import annotations
@@ -16,29 +15,29 @@ if TYPE_CHECKING:
 
     from kirsch.supervisor.control import Channel
 
-# A wait that lasts this much longer than intended was held up: the machine was suspended, or the process was stopped.
-# The workers were probably stopped too, so that time does not count against their deadlines.
+# A wait that ends this many seconds late shows that the machine was suspended or the process stopped. The workers
+# probably were too, so that this time does not count against their deadlines.
 _HELD_UP_SECONDS = 2.0
 
 
 class EventLoop:
-    """``awake_since`` is the end of the last time that the loop was held up; 0 while it never was."""
+    """An event loop. ``awake_since`` is the end of the last suspension that it detected; 0 if there was none."""
 
     def __init__(self) -> None:
         self.awake_since = 0.0
         self._selector = selectors.DefaultSelector()
 
     def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
-        """Call ``callback`` when ``fd`` is readable."""
+        """Register ``callback``, which is called when ``fd`` is readable."""
         self._selector.register(fd, selectors.EVENT_READ, callback)
 
     def remove_reader(self, fd: int) -> None:
-        """Stop watching ``fd``. May be called again, unless another file has got the same descriptor."""
+        """Stop watching ``fd``. May be called again, unless the descriptor has been reused."""
         if fd in self._selector.get_map():
             self._selector.unregister(fd)
 
     def close_channel(self, channel: Channel) -> None:
-        """Close a channel. May be called again."""
+        """Stop watching a channel and close it. May be called again."""
         if channel.fileno() >= 0:
             self.remove_reader(channel.fileno())
             channel.close()
@@ -54,7 +53,7 @@ class EventLoop:
         if seconds is not None and time.monotonic() - began > seconds + _HELD_UP_SECONDS:
             self.awake_since = time.monotonic()
         for key, _ in sorted(events, key=lambda event: event[0].fd != first):
-            # A callback may have closed a descriptor whose event is still in the list.
+            # An earlier callback may have closed the descriptor of a later event.
             if self._selector.get_map().get(key.fd) is key:
                 key.data()
 

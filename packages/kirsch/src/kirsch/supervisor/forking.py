@@ -1,9 +1,7 @@
-"""Lets a child leave the stack of its parent.
-
-A child that continued in the middle of its parent's calls would keep their objects alive, run their cleanup, and show
-them in every traceback. So it raises :class:`Forked`, which only :func:`run` catches, at the bottom of the stack, and
-which must pass no ``finally`` clause on its way. The main function of the child then begins on an empty stack, and ends
-as a program does: with its atexit functions, and by returning its exit status.
+"""Forking of children that leave the stack of their parent. A child that continued inside its parent's calls would keep
+their objects alive, run their cleanup, and show them in every traceback. So it raises :class:`Forked`, which only
+:func:`run` catches, at the bottom of the stack; there must be no ``finally`` clause in between. The child's main
+function then begins on an empty stack, and ends like a program: it returns the exit status, and atexit functions run.
 """
 
 from __future__ import annotations
@@ -24,13 +22,13 @@ if TYPE_CHECKING:
     Main = Callable[[], int]
 
     class Forker(Protocol):
-        """The interface of the supervisor for those that start other processes than workers."""
+        """The interface of the supervisor for the managers that start helper processes."""
 
         def fork(self, main: Main, *channels: Channel) -> int: ...
 
 
 class Forked(BaseException):
-    """Raised in a child; ``main`` is the child's main function, which returns its exit status."""
+    """Raised in a forked child. ``main`` is the child's main function, which returns its exit status."""
 
     def __init__(self, main: Main) -> None:
         super().__init__()
@@ -38,25 +36,24 @@ class Forked(BaseException):
 
 
 def run(main: Main) -> int:
-    """Call ``main``, and in each child that it forks, the child's main function."""
+    """Call ``main``; in each child that it forks, call the child's main function instead."""
     while True:
         try:
             return main()
         except Forked as forked:
             main = forked.main
-        # The stack of the parent is freed here, behind the except clause, and no sooner.
+        # The parent's stack is freed here, after the except clause.
 
 
 def fork(main: Main, leave: Callable[[], None]) -> int:
-    """Fork; return the child's pid. In the child, call ``leave``, which closes what belongs to the parent and sets
-    signals, and raise :class:`Forked`. Raises OSError.
-
-    Signals are blocked meanwhile: the child must not handle a signal that was sent to the parent.
+    """Fork; return the child's pid. In the child, call ``leave``, which closes the parent's resources and sets signal
+    handlers, and raise :class:`Forked`. Raises OSError. Signals are blocked meanwhile: the child must not handle a
+    signal that was sent to the parent.
     """
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             try:
-                stream.flush()  # otherwise both processes would write what is buffered
+                stream.flush()  # otherwise both processes would write the buffered text
             except (OSError, ValueError):
                 pass
     reports.prepare_fork()

@@ -1,10 +1,9 @@
-"""Source files watched through inotify(7), which needs no other package, process or thread. For --reload on Linux.
-
-inotify reports events of the entries of one directory, so each directory has a watch. A directory is watched first and
-read afterwards: a file that is created in between is found twice, and not missed. The same is done for directories that
-are created later. What inotify cannot report is checked once a second: whether the top directories are still the same.
-They may have been removed and created again, or lie behind a symbolic link that has changed. Symbolic links to
-directories below them are not followed.
+"""A watcher of source files with inotify(7), which needs no other package, process or thread. For --reload on Linux. An
+inotify watch reports events for the entries of one directory, so each directory has a watch. A directory is first
+watched and then read, so that a file created in between is found twice rather than missed. The same is done for
+directories that are created later. inotify does not report that a top directory was replaced: it may have been removed
+and created again, or be reached by a symbolic link that has changed. That is checked once a second. Symbolic links to
+directories below a top directory are not followed.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ if TYPE_CHECKING:
 _CREATE, _MOVED_TO, _MOVED_FROM, _DELETE = 0x100, 0x80, 0x40, 0x200
 _DELETE_SELF, _MOVE_SELF, _UNMOUNT, _OVERFLOW, _IGNORED, _ISDIR = 0x400, 0x800, 0x2000, 0x4000, 0x8000, 0x40000000
 
-# Changes are reported after a pause without another change, or after this time at most: an editor writes one file in
-# several steps, and a checkout of another branch writes many files.
+# Changes are reported after this pause without another change, or after this many seconds at most: an editor writes one
+# file in several steps, and a checkout of another branch writes many files.
 _PAUSE_SECONDS = 0.05
 _PATIENCE_SECONDS = 0.5
 
 _LOOK_SECONDS = 1.0
 
-# More changed files are not reported.
+# The limit of paths in a report.
 _REPORTED_MAX = 10
 
 
 class InotifyWatcher:
-    """Watches what a :class:`Selection` selects. Raises WatchError if the system does not allow it.
+    """Watches the files of a :class:`Selection`. Raises WatchError if the system does not allow it.
 
     ``now`` is CLOCK_MONOTONIC, as everywhere in the supervisor.
     """
@@ -78,11 +77,12 @@ class InotifyWatcher:
         return self._native.fileno()
 
     def due(self) -> float:
-        """Return the time at which :meth:`take` has something to do."""
+        """Return the time at which :meth:`take` must be called."""
         return min(self._look_at, self._changed_last + _PAUSE_SECONDS, self._changed_first + _PATIENCE_SECONDS)
 
     def read(self) -> list[str]:
-        """Read the events that have happened; :meth:`take` returns them when that is due. Raises WatchError."""
+        """Read the pending events. Return nothing: :meth:`take` returns the changes when they are due. Raises
+        WatchError."""
         try:
             events = self._native.read()
         except OSError as error:
@@ -92,7 +92,7 @@ class InotifyWatcher:
         return []
 
     def take(self, now: float) -> list[str]:
-        """Return the paths that have changed, if no more changes are expected with them. Raises WatchError."""
+        """Return the changed paths, if no further changes are expected soon. Raises WatchError."""
         if now >= self._look_at:
             self._look_at = now + _LOOK_SECONDS
             for top, identity in list(self._tops.items()):
@@ -111,7 +111,7 @@ class InotifyWatcher:
 
     def _on_event(self, watch: int, what: int, name: str) -> None:
         if what & _OVERFLOW:
-            # Events were lost, so every file may have changed.
+            # Events were lost: any file may have changed, so report all.
             for top in list(self._tops):
                 self._renew_top(top)
             self._note(self._tops)
@@ -154,7 +154,7 @@ class InotifyWatcher:
         return self._add_top(top)
 
     def _add(self, path: str) -> list[str]:
-        """Watch a directory and those in it; return the selected files there."""
+        """Watch a directory and its subdirectories; return the selected files in them."""
         found: list[str] = []
         left = [path]
         while left:
@@ -176,7 +176,7 @@ class InotifyWatcher:
         return found
 
     def _drop(self, path: str) -> bool:
-        """Stop watching a directory and those in it; return whether it was watched."""
+        """Stop watching a directory and its subdirectories; return whether it was watched."""
         below = path.rstrip(os.sep) + os.sep
         gone = [each for each in self._watches if each == path or each.startswith(below)]
         for each in gone:
@@ -185,7 +185,7 @@ class InotifyWatcher:
             try:
                 self._native.remove(watch)
             except OSError:
-                pass  # the watch is not needed any more
+                pass  # the watch no longer exists
         return bool(gone)
 
     def _forget(self, watch: int) -> None:
@@ -211,11 +211,11 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _is_being_written(path: str) -> bool:
-    """Return whether an event for the end of writing to a new file will follow; none does for a link."""
+    """Return whether a later event will report the end of writing to a new file. For a link there is none."""
     try:
         status = os.lstat(path)
     except OSError:
-        return True  # it has been removed again, and that has an event of its own
+        return True  # it has been removed again, which is another event
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 

@@ -1,4 +1,4 @@
-"""The supervisor's side of the metrics process of ``--metrics-bind``: starts it, stops it, and starts it again."""
+"""The supervisor's side of the metrics process of ``--metrics-bind``: it starts, stops and restarts the process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kirsch.supervisor.service import Service
 
 
-# A metrics process that lives for less is not started again: the next one would probably exit too.
+# A metrics process that lives for fewer seconds is not restarted: the next one would probably exit too.
 _YOUNG_SECONDS = 1.0
 
 

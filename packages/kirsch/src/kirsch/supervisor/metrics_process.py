@@ -1,4 +1,5 @@
-"""The metrics process of ``--metrics-bind``: it serves what is on the scoreboard, with Kirsch itself, in one thread."""
+"""The metrics process of ``--metrics-bind``: it serves the data of the scoreboard, with Kirsch itself, in one
+thread."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from kirsch.reports import Report
     from kirsch.server import Server
 
-# Scrapers send few and short requests, at once. Idle clients have little time; at the limit of connections the client
-# that was silent for longest is disconnected, so that idle clients do not keep scrapers out.
+# Scrapers send few, short requests without delay, so idle clients get little time. At the connection limit, the longest
+# idle client is disconnected, so that idle clients cannot keep scrapers out.
 _OPTIONS = {
     "threads": 1,
     "worker_connections": 1024,
@@ -35,7 +36,7 @@ def run(
 ) -> int:
     """Serve until a signal, or until the process that created ``board`` (the supervisor) has exited.
 
-    Return the exit status. Has to be called at the bottom of a child's stack.
+    Return the exit status. Must be called at the bottom of a child's stack.
     """
     from kirsch.process.real_threads import start_thread
     from kirsch.server import Server
@@ -54,8 +55,8 @@ def run(
 
 
 def set_signals() -> None:
-    """Remove the supervisor's handlers, and ignore signals that are for the supervisor alone: ``pkill -HUP kirsch``
-    sends them to all processes. This process starts no program that would inherit that."""
+    """Remove the supervisor's handlers, and ignore signals that are only for the supervisor: ``pkill -HUP kirsch``
+    sends them to all processes. This process starts no program that would inherit the ignored signals."""
     signal.set_wakeup_fd(-1)
     for name in ("SIGHUP", "SIGTTIN", "SIGTTOU", "SIGUSR2", "SIGWINCH"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
@@ -64,7 +65,7 @@ def set_signals() -> None:
 
 
 def _sample(server: Server, status: Status, parent: int) -> None:
-    """Sample the board until the server has stopped. Stop the server when the supervisor has exited."""
+    """Sample the board until the server has stopped. Stop the server if the supervisor has exited."""
     while not server.wait(SAMPLE_SECONDS):
         status.sample()
         if os.getppid() != parent:

@@ -1,7 +1,7 @@
 """Reports of the supervisor to the service manager, with the protocol of sd_notify(3).
 
 Without ``NOTIFY_SOCKET`` nothing is sent. A message that cannot be sent is dropped: serving is more important than
-being supervised, and a manager that misses a message has its own timeouts.
+reporting, and a service manager that misses a message has its own timeouts.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
-# The manager reads at once, unless the machine is in trouble. The supervisor must not hang then.
+# The seconds that sending may block. The manager reads at once, unless the machine is in trouble.
 _SEND_SECONDS = 1.0
 
 
 class Notifier:
     """The service manager at the other end of ``NOTIFY_SOCKET``, if there is one.
 
-    ``watchdog_interval`` is how often to call :meth:`watchdog`, in seconds: half of what the manager allows
-    (sd_watchdog_enabled(3)). 0 if it does not watch this process. The variables stay in the environment for the next
+    ``watchdog_interval`` is the interval in seconds at which to call :meth:`watchdog`: half of the manager's limit
+    (sd_watchdog_enabled(3)), or 0 if it does not watch this process. The variables stay in the environment for the next
     image (USR2); a worker calls :func:`leave_environment`.
     """
 
@@ -38,7 +38,8 @@ class Notifier:
         self._send("READY=1", _status(status))
 
     def reloading(self, status: str = "") -> None:
-        """Report that a reload or an upgrade begins: ``RELOADING=1``. :meth:`ready` must follow, also if it fails.
+        """Report that a reload or an upgrade begins: ``RELOADING=1``. :meth:`ready` must follow, even if the reload
+        fails.
 
         ``MONOTONIC_USEC`` identifies this reload for ``Type=notify-reload``.
         """
@@ -48,8 +49,8 @@ class Notifier:
         self._send("RELOADING=1", f"MONOTONIC_USEC={microseconds}", _status(status))
 
     def stopping(self, status: str = "", patience: float = 0.0) -> None:
-        """Report a stop: ``STOPPING=1``. ``patience`` is how many seconds it may take by the server's deadlines; the
-        manager then waits that long (``EXTEND_TIMEOUT_USEC``), whatever its ``TimeoutStopSec`` is."""
+        """Report a stop: ``STOPPING=1``. ``patience`` is the number of seconds that it may take by the server's
+        settings; the manager waits that long (``EXTEND_TIMEOUT_USEC``), regardless of its ``TimeoutStopSec``."""
         extend = f"EXTEND_TIMEOUT_USEC={int(patience * 1_000_000)}" if patience > 0 else ""
         self._send("STOPPING=1", extend, _status(status))
 
@@ -63,7 +64,7 @@ class Notifier:
             self._send("WATCHDOG=1")
 
     def main_pid(self, pid: int) -> None:
-        """Another process is the main process of the service from now on: ``MAINPID=``."""
+        """Report that process ``pid`` is the main process of the service from now on: ``MAINPID=``."""
         self._send(f"MAINPID={pid}")
 
     def _send(self, *assignments: str) -> None:
@@ -77,7 +78,7 @@ class Notifier:
                 sock.settimeout(_SEND_SECONDS)
                 sock.sendto(message, self._address)
         except OSError:
-            pass  # dropped, as said above
+            pass  # dropped, as the module's docstring says
 
 
 def leave_environment() -> None:
@@ -87,7 +88,7 @@ def leave_environment() -> None:
 
 
 def _address(text: str) -> str:
-    """Return the address for a socket: ``@`` begins an abstract name (unix(7)). Empty if ``text`` is no address."""
+    """Return the socket address for ``text``: ``@`` begins an abstract name (unix(7)). Empty if it is no address."""
     if text.startswith("@"):
         return f"\0{text[1:]}"
     return text if text.startswith("/") else ""

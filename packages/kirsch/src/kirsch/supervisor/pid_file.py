@@ -1,8 +1,7 @@
-"""The pid file: the pid of the supervisor, for scripts, and a lock that keeps a second supervisor from starting.
-
-A lock on the file tells whether its owner is alive. The number in it does not: after a reboot, and in every container,
-the same number is another process. The lock is that of fcntl(2). It ends with the process, forked workers do not have
-it, and it survives an exec as long as the descriptor is open.
+"""The pid file: the pid of the supervisor, for scripts, and a lock that prevents a second supervisor from starting. The
+lock shows whether the owner of the file is alive. The pid in the file does not: after a reboot, or in another
+container, another process may have it. It is a lock of fcntl(2), which ends with the process, is not inherited by
+forked workers, and survives an exec while the descriptor is open.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-# An attempt fails if another process replaces a stale file first. So many failures mean that something is wrong.
+# An attempt fails if another process replaces a stale file first. This many failures show another problem.
 _ATTEMPTS = 20
 
 
@@ -24,7 +23,7 @@ class PidFile:
     """The file at ``path``, created and locked by :meth:`write`. Forked children do not own it and cannot remove it."""
 
     def __init__(self, path: str) -> None:
-        # Absolute, so that it is found after a change of directory.
+        # Absolute, so that it is valid after a change of directory.
         self.path = os.path.abspath(path)
         self._fd = -1
         self._owner_pid = -1
@@ -32,8 +31,8 @@ class PidFile:
     def write(self) -> None:
         """Claim the path and write the pid of this process, atomically. Replaces the file of a server that has exited.
 
-        Raises OSError, whose strerror is one line: a live server holds the file (with its pid, and how to stop it), the
-        directory does not exist or is not writable, or the path is something else.
+        Raises OSError with a one-line strerror if a live server holds the file (with its pid, and how to stop it), the
+        directory does not exist or is not writable, or another kind of file is at the path.
         """
         try:
             for _ in range(_ATTEMPTS):
@@ -44,8 +43,8 @@ class PidFile:
         raise OSError(errno.EAGAIN, f"cannot write the pid file {self.path}: other processes keep replacing it")
 
     def check(self) -> None:
-        """Raise what :meth:`write` would raise, but nothing if a live server holds the file: this may be its
-        successor. Nothing is written."""
+        """Raise what :meth:`write` would raise, without writing. A live server that holds the file is no error: this
+        process may be its successor."""
         folder = os.path.dirname(self.path)
         try:
             if not os.path.isdir(folder):
@@ -58,7 +57,7 @@ class PidFile:
             raise OSError(error.errno, f"cannot write the pid file {self.path}: {self._trouble(error)}") from error
 
     def remove(self) -> None:
-        """Remove the file, if this process wrote it and it was not replaced. May be called again."""
+        """Remove the file, if this process wrote it and no other process has replaced it. May be called again."""
         fd, self._fd = self._fd, -1
         if fd < 0 or self._owner_pid != os.getpid():
             return
@@ -66,22 +65,22 @@ class PidFile:
             if _is_at(fd, self.path):
                 os.unlink(self.path)
         except OSError:
-            pass  # it is removed already, or the directory is not writable any more
+            pass  # it has been removed already, or the directory is no longer writable
         os.close(fd)
 
     def export(self) -> dict[str, Any]:
-        """Return what :meth:`inherit` needs in the next image of this process. The lock survives an exec from here on;
-        :meth:`stay` undoes that."""
+        """Return JSON data for :meth:`inherit` in the next image of this process. The lock survives an exec from now
+        on; :meth:`stay` undoes that."""
         os.set_inheritable(self._fd, True)
         return {"path": self.path, "fd": self._fd, "owner": self._owner_pid}
 
     def stay(self) -> None:
-        """Close the file at an exec again, after an exec that failed."""
+        """Make the descriptor close-on-exec again, after a failed exec."""
         os.set_inheritable(self._fd, False)
 
     @classmethod
     def inherit(cls, state: dict[str, Any]) -> PidFile:
-        """Return the file that the previous image exported."""
+        """Return the pid file that the previous image has exported."""
         pid_file = cls(state["path"])
         pid_file._fd = state["fd"]
         pid_file._owner_pid = state["owner"]
@@ -89,7 +88,7 @@ class PidFile:
         return pid_file
 
     def _create(self) -> bool:
-        """Create the file; False if it exists, perhaps since a moment ago."""
+        """Create the file; return False if it exists by now."""
         if os.path.lexists(self.path):
             return False
         try:
@@ -99,7 +98,7 @@ class PidFile:
         return True
 
     def _open_existing(self) -> int:
-        """Open the pid file that exists. Raises OSError if it is something else."""
+        """Open the existing pid file. Raises OSError if it is another kind of file."""
         found = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         if not stat.S_ISREG(os.fstat(found).st_mode) or _pid_in(found) < 0:
             os.close(found)
@@ -107,7 +106,7 @@ class PidFile:
         return found
 
     def _take_over(self) -> bool:
-        """Replace the file of a server that has exited, holding its lock. False if another process was faster."""
+        """Replace the file of a server that has exited, while holding its lock. False if another process was faster."""
         try:
             found = self._open_existing()
         except FileNotFoundError:
@@ -123,8 +122,7 @@ class PidFile:
             os.close(found)
 
     def _put_in_place(self, move: Callable[[str, str], None]) -> None:
-        """Write a file beside the path, and ``move`` it there, so that a reader finds either the old or the new
-        content."""
+        """Write a file beside the path, and ``move`` it to the path, so that a reader always sees complete content."""
         beside = f"{self.path}.{os.getpid()}"
         fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
@@ -154,7 +152,7 @@ class PidFile:
 
 
 def _lock(fd: int) -> bool:
-    """Return whether this process has the lock; does not wait for it."""
+    """Try to lock the file, without waiting; return whether this process has the lock."""
     import fcntl
 
     try:
@@ -163,7 +161,7 @@ def _lock(fd: int) -> bool:
         if error.errno in (errno.EACCES, errno.EAGAIN):
             return False
         if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
-            return not _lives(_pid_in(fd))  # a file system without locks: only the number is left
+            return not _lives(_pid_in(fd))  # a file system without locks: check the pid instead
         raise
     return True
 
@@ -176,7 +174,7 @@ def _alive(fd: int) -> str:
 
 
 def _pid_in(fd: int) -> int:
-    """Return the number in the file; 0 if the file is empty, -1 if it contains something else."""
+    """Return the number in the file; 0 if the file is empty, -1 if it contains other text."""
     text = os.pread(fd, 32, 0).strip()
     return (int(text) if text.isdigit() else -1) if text else 0
 
@@ -189,7 +187,7 @@ def _lives(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        pass  # the process of another user
+        pass  # it exists, and belongs to another user
     return True
 
 

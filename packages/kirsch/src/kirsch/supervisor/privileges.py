@@ -2,11 +2,10 @@
 
 The supervisor keeps its privileges: it must bind port 80 again at a reload or an upgrade, open logs in directories of
 root, and remove its pid file. It runs no code of the application and reads nothing from a client. The processes that do
-(workers, the zygote) call :func:`drop` before they import the application.
-
-Workers may run as root, with a warning (:func:`root_warning`). To refuse them, as mod_wsgi does, would break containers
-in which every process is root, and root only in a user namespace. To say nothing, as others do, leaves root's rights to
-an attacker who finds a hole in the application. ``--user root`` states the intention.
+so (workers, the zygote) call :func:`drop` before they import the application. Workers may run as root, with a warning
+(:func:`root_warning`). Refusing that, as mod_wsgi does, would break containers in which every process is root, but only
+in a user namespace. Without a warning, as in other servers, an attacker who exploits the application would have root's
+rights unnoticed. ``--user root`` states the intention.
 """
 
 from __future__ import annotations
@@ -20,12 +19,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# (uid_t) -1 and (gid_t) -1 mean "leave it" to the kernel.
+# The kernel takes (uid_t) -1 and (gid_t) -1 for "unchanged".
 _HIGHEST = (1 << 32) - 2
 
 
 class Identity:
-    """The user to become: numbers, checked, with the user's name and home directory where the system knows them."""
+    """The user that a worker becomes: checked numbers, with the user's name and home directory if the system knows
+    them."""
 
     __slots__ = ("gid", "groups", "home", "name", "uid")
 
@@ -38,17 +38,16 @@ class Identity:
 
     @property
     def owner(self) -> tuple[int, int]:
-        """(uid, gid), as ``sockets.listen`` expects it."""
+        """The pair (uid, gid), as ``sockets.listen`` expects it."""
         return self.uid, self.gid
 
 
 def identity(user: str, group: str) -> Identity | None:
-    """Return the identity of --user and --group (names or numbers; empty: not given). None: stay the current user.
-
-    It includes the user's supplementary groups (initgroups(3)), so that a group which may read a certificate or a
-    socket is enough. Called in the supervisor, at the start and at a reload. Raises ValueError, one line: the user or
-    group does not exist, a number without a user comes without a group, or this process is not root and cannot become
-    another user.
+    """Return the identity for --user and --group (names or numbers; empty: not given), or None to remain the current
+    user. It includes the user's supplementary groups (initgroups(3)), so that access by group to a certificate or a
+    socket suffices. Called in the supervisor, at the start and at a reload. Raises ValueError if the user or group does
+    not exist, if a number that belongs to no user is given without a group, or if this process is not root and cannot
+    become another user.
     """
     if not user and not group:
         return None
@@ -69,14 +68,13 @@ def identity(user: str, group: str) -> Identity | None:
 
 
 def drop(identity: Identity) -> None:
-    """Become ``identity`` for good. HOME, USER and LOGNAME follow, as with ``User=`` of systemd.
-
-    Called in the child, before the application is loaded. Raises OSError, one line, if the kernel refuses, or if
-    that user cannot read the Python installation.
+    """Become ``identity`` irrevocably; set HOME, USER and LOGNAME, like ``User=`` of systemd. Called in the child,
+    before the application is loaded. Raises OSError if the kernel refuses, or if that user cannot read the Python
+    installation.
     """
     try:
         os.setgroups(identity.groups)
-        # The real, effective and saved ids, so that the process cannot get its privileges back.
+        # Set the real, effective and saved ids, so that the process cannot get its privileges back.
         os.setresgid(identity.gid, identity.gid, identity.gid)
         os.setresuid(identity.uid, identity.uid, identity.uid)
     except OSError as error:
@@ -87,7 +85,7 @@ def drop(identity: Identity) -> None:
         ) from error
     library = os.path.dirname(os.__file__)
     if not os.access(library, os.R_OK | os.X_OK):
-        # The first import of the application would fail, with a message about a module that is not the cause.
+        # Otherwise the first import of the application would fail, with a message about a wrong module.
         raise OSError(
             errno.EACCES,
             f"user {identity.name or identity.uid} cannot read {library}, where Python is; "
@@ -98,20 +96,20 @@ def drop(identity: Identity) -> None:
 
 
 def root_warning(identity: Identity | None) -> str:
-    """Return a line to report as a WARNING where workers would serve as root without --user; else empty."""
+    """Return a warning if workers would run as root without --user; else an empty string."""
     if identity is not None or os.geteuid() != 0:
         return ""
     return "the application runs as root: give --user and --group, or --user root if that is meant"
 
 
 def set_umask(umask: int | None) -> None:
-    """Set --umask, in the supervisor before it binds and opens files; children inherit it. None keeps the umask."""
+    """Set --umask, in the supervisor before it binds and opens files; children inherit it. None changes nothing."""
     if umask is not None:
         os.umask(umask)
 
 
 def become(identity: Identity | None, environment: Iterable[tuple[str, str]]) -> None:
-    """Take on the user and the environment of the application. Raises StartupError."""
+    """Switch to the user and the environment of the application. Raises StartupError."""
     if identity is not None:
         try:
             drop(identity)
@@ -121,18 +119,16 @@ def become(identity: Identity | None, environment: Iterable[tuple[str, str]]) ->
 
 
 def set_environment(pairs: Iterable[tuple[str, str]]) -> None:
-    """Set --env, in the child, after :func:`drop` and before the application is loaded. The supervisor's environment
-    does not change, so that a reload without a variable removes it."""
+    """Set the variables of --env, in the child, after :func:`drop` and before the application is loaded. The
+    supervisor's environment does not change, so that a reload can remove a variable."""
     os.environ.update(pairs)
 
 
 def give(identity: Identity, path: str) -> None:
-    """Make sure that ``identity`` can append to the log ``path`` and reopen it: create the file where it does not
-    exist, and make ``identity`` its owner. Called in the supervisor before it opens logs, and at USR1 before it signals
-    workers.
-
-    An existing file changes its owner only where root alone can have created it. Elsewhere another user may have placed
-    a link to another file there, and would become its owner. Raises OSError, one line.
+    """Make sure that ``identity`` can append to the log ``path`` and reopen it: create the file if it does not exist,
+    and make ``identity`` its owner. Called in the supervisor before it opens logs, and at USR1 before it signals
+    workers. The owner of an existing file is changed only if root alone can have created it. Otherwise another user may
+    have put a link to a foreign file there, and would become its owner. Raises OSError.
     """
     if path in ("", "-"):
         return
@@ -147,7 +143,7 @@ def give(identity: Identity, path: str) -> None:
 
 
 def _user(text: str) -> tuple[int, int, str, str]:
-    """(uid, gid or -1, name, home) of a user's name or number. Raises ValueError."""
+    """Return (uid, gid or -1, name, home) for a user's name or number. Raises ValueError."""
     import pwd
 
     try:
@@ -186,7 +182,7 @@ def _name(uid: int) -> str:
 
 
 def _create_for(identity: Identity, path: str) -> None:
-    """Create a file for ``identity``. It is certainly new: O_EXCL follows no link."""
+    """Create a file for ``identity``. It is certainly new, because O_EXCL follows no link."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         os.fchown(fd, identity.uid, identity.gid)
@@ -200,13 +196,13 @@ def _is_roots_alone(folder: str) -> bool:
 
 
 def _hand_over(identity: Identity, path: str) -> None:
-    """Change the owner of a regular file that root owns and that has one link; leave everything else alone."""
+    """Change the owner of a regular file that root owns and that has one link; do nothing for other files."""
     import stat
 
     try:
         fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return  # a link, or not writable: the next process that opens it reports that
+        return  # a link, or not writable: the next process that opens it reports the error
     try:
         status = os.fstat(fd)
         if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_uid == 0:

@@ -1,4 +1,5 @@
-"""Ends a process in time, whatever its application has left behind: threads, exit functions, a blocked output."""
+"""The exit of a process within a time limit, even if threads, exit functions or blocked output of the application
+delay it."""
 
 from __future__ import annotations
 
@@ -13,26 +14,25 @@ if TYPE_CHECKING:
     from kirsch.server import Server
 
 
-# The least time of an exit, in seconds: for threads of the application, and then for its exit functions.
+# The least number of seconds for an exit: for threads of the application, and again for its exit functions.
 _LEAST_SECONDS = 0.5
 
-# The process ends by itself so many seconds before the supervisor would kill it.
+# The process exits by itself this many seconds before the supervisor would kill it.
 _BEFORE_KILL_SECONDS = 1.0
 
 
 def limit_exit(server: Server, status: int, shutdown_timeout: float) -> None:
-    """Have this process end with ``status`` in time, whatever the application has left behind; return at once.
-
-    To be called when all of the server has ended. The interpreter then waits without limit: for threads that are no
-    daemon threads, for those of executors, and for exit functions. Threads have until the end of the graceful timeout,
-    and exit functions until shortly before the end of ``shutdown_timeout`` (seconds). The log names what goes on.
+    """Make sure that this process exits in time, with ``status`` if it has to be forced; return at once. Called after
+    the server has ended. The interpreter would wait without limit for non-daemon threads, for threads of executors, and
+    for exit functions. Threads may run until the end of the graceful timeout, and exit functions until shortly before
+    the end of ``shutdown_timeout`` (seconds). The log names those that still run.
     """
     import atexit
     import time
 
-    # The process may also end because the application has stopped the server, or has broken it.
+    # If the application has stopped or broken the server, no stop has set a time.
     stop_due = min(server.stop_due, time.monotonic() + server.graceful_timeout)
-    # Locks instead of time.sleep(), which gevent may have patched.
+    # Locks are used to sleep, because gevent may have patched time.sleep().
     never, reported, has_run = (original("allocate_lock")() for _ in range(3))
     for lock in (never, reported, has_run):
         lock.acquire()
@@ -56,7 +56,7 @@ def limit_exit(server: Server, status: int, shutdown_timeout: float) -> None:
         text = f"{text}; the process ends without waiting longer"
         start_thread("kirsch-exit", report, (text,))
         if not reported.acquire(timeout=3 * reports.PATIENCE):
-            reports.write_stderr(text, reports.WARNING)  # a lock of logging is held
+            reports.write_stderr(text, reports.WARNING)  # logging is blocked by a lock
 
     def report(text: str) -> None:
         server.report(reports.WARNING, text)
@@ -67,7 +67,7 @@ def limit_exit(server: Server, status: int, shutdown_timeout: float) -> None:
         has_run.release()
 
     start_thread("kirsch-exit", watch)
-    # Here, because no thread runs when the interpreter does it, which may wait for a lock.
+    # Flush here: when the interpreter flushes, no other thread runs, and it may wait for a lock for ever.
     reports.flush_streams()
     is_flushing = False
 
@@ -76,13 +76,14 @@ _NO_FLUSH = "sys.stdout or sys.stderr of the application cannot be flushed"
 
 
 def _threads_left() -> str:
-    """The threads that the interpreter waits for at its exit, with the line that each executes; empty if none."""
+    """Return the threads for which the interpreter waits at its exit, with the line that each executes; empty if
+    none."""
     threading, futures = sys.modules.get("threading"), sys.modules.get("concurrent.futures.thread")
     if threading is None:
         return ""
     of_executors = () if futures is None else tuple(futures._threads_queues)
     left = []
-    for thread in list(threading._active.values()):  # enumerate() takes a lock
+    for thread in list(threading._active.values()):  # enumerate() would take a lock
         is_awaited = thread in of_executors or not thread.daemon
         if is_awaited and thread is not threading.main_thread() and thread.is_alive():
             left.append(f"{thread.name!r}{_place(thread.ident)}")
@@ -90,7 +91,7 @@ def _threads_left() -> str:
 
 
 def _place(ident: int | None) -> str:
-    """Return the place of a thread in parentheses: its last line outside of the standard library; empty if unknown."""
+    """Return in parentheses the last line of a thread outside of the standard library; empty if unknown."""
     last = frame = sys._current_frames().get(ident or 0)
     library = os.path.dirname(os.__file__)
     while frame is not None and os.path.dirname(frame.f_code.co_filename).startswith(library):
@@ -105,7 +106,7 @@ def _main_ident() -> int | None:
     return None if threading is None else threading.main_thread().ident
 
 
-# The time that exit functions of an application may take, and that standard output may block, before the process
+# The seconds that exit functions of an application may take, and that standard output may block, before the process
 # exits without them.
 _EXIT_SECONDS = 2.5
 _OUTPUT_SECONDS = 0.5
@@ -114,8 +115,8 @@ _OUTPUT_SECONDS = 0.5
 def end_if_output_is_stuck(status: int) -> None:
     """End this process with ``status`` here if standard output or standard error is blocked.
 
-    The interpreter flushes both at its exit and would wait forever, for instance for what an application has printed
-    into a full pipe. The application's exit functions run before.
+    The interpreter flushes both at its exit, and would wait forever if an application has printed to a full pipe. The
+    application's exit functions are run first.
     """
     if all(map(_is_writable, (1, 2))):
         return
@@ -137,6 +138,6 @@ def _is_writable(fd: int) -> bool:
     try:
         poll = select.poll()
         poll.register(fd, select.POLLOUT)
-        return bool(poll.poll(_OUTPUT_SECONDS * 1000))  # a closed descriptor or pipe returns an event too
+        return bool(poll.poll(_OUTPUT_SECONDS * 1000))  # a closed descriptor or pipe gives an event too
     except (AttributeError, OSError):
         return True

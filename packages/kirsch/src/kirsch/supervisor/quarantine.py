@@ -1,11 +1,9 @@
-"""The quarantine: a route that has crashed several workers is answered with 503 by the engine for a while.
-
-After a crash the supervisor has the workers record the routes of their calls, in shared memory (``recorded_routes`` of
-the native module). When another worker crashes, its record is judged (``crash_evidence.py``). A convicted route is put
-on a list that all workers read before they call the application. While nothing has crashed, workers record nothing.
-
-The list ends with a reload, because the new code may have mended the cause, and on request (``kirsch quarantine
---lift``), as well as each route's own time does.
+"""The quarantine: for a while, the engine responds with 503 to a route that has crashed several workers. After a crash,
+the workers record the routes of their calls in shared memory (``recorded_routes`` of the native module). When another
+worker crashes, its record is evaluated (``crash_evidence.py``). A convicted route is added to a list that all workers
+read before they call the application. Without a crash, workers record nothing. Each route leaves the list after its
+time. A reload clears the list, because the new code may have removed the cause, and so does ``kirsch quarantine
+--lift``.
 """
 
 from __future__ import annotations
@@ -26,15 +24,15 @@ if TYPE_CHECKING:
     from kirsch.supervisor.service import Service
     from kirsch.supervisor.worker_plan import Worker
 
-# The interval at which the supervisor looks for a request to lift, while a route is in quarantine.
+# The seconds between two checks for a request to lift the quarantine, while a route is in it.
 _LOOK_SECONDS = 0.25
 
-# The crashes that a report names: the last ones.
+# The number of crashes that a report names, the last ones.
 _SHOWN_MAX = 5
 
 
 class _Route:
-    """A route in quarantine. Times are seconds of CLOCK_MONOTONIC."""
+    """A quarantined route. Times are seconds of CLOCK_MONOTONIC."""
 
     def __init__(self, key: int, name: str, since: float, until: float) -> None:
         self.key = key
@@ -44,18 +42,18 @@ class _Route:
 
 
 class Quarantine:
-    """Owns the list on the scoreboard."""
+    """Maintains the list of quarantined routes on the scoreboard."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._list = service.board.quarantine_list
         self._evidence = Evidence()
         self._routes: list[_Route] = []
-        # The number of the recording, which no earlier one had; None while nothing is recorded.
+        # The unique number of the current recording; None while workers do not record.
         self._recording: int | None = None
         self._recording_until = NEVER
         self._generation = service.current.number
-        # The previous image of this program (SIGUSR2) has left its list. All workers are about to be replaced.
+        # The list of the previous image of this program (SIGUSR2) is cleared: all its workers are about to be replaced.
         for name, _since, _until in service.board.quarantined():
             service.report(INFO, f"{name} is no longer in quarantine: the server was upgraded")
         secret = os.urandom(16)
@@ -64,7 +62,7 @@ class Quarantine:
         _native.start_quarantine(self._list, key)
 
     def on_crash(self, worker: Worker, code: int) -> None:
-        """Handle the unexpected end of a worker, whose slot has not been released."""
+        """Handle the unexpected end of a worker whose slot has not been released yet."""
         seconds = self._service.chosen.quarantine
         if not seconds or worker.slot is None or worker.generation < self._service.current.number:
             return
@@ -86,7 +84,7 @@ class Quarantine:
         elif recording == self._recording:
             crash = Crash(now, how, records, unrecorded)
         else:
-            crash = Crash(now, how, [])  # no call has begun since
+            crash = Crash(now, how, [])  # no call has begun since recording began
         ended: dict[int, int] = {}
         for other in self._service.workers:
             if other is not worker and other.slot is not None:
@@ -110,7 +108,7 @@ class Quarantine:
         )
 
     def _keep_recording(self, now: float) -> None:
-        """Record for as long as another crash can add to the evidence, or to that against a route in quarantine."""
+        """Continue to record while another crash could add evidence, also against a route that is in quarantine."""
         self._recording_until = max([now, *(each.until for each in self._routes)]) + WINDOW_SECONDS
 
     def _publish(self) -> None:
@@ -118,7 +116,7 @@ class Quarantine:
         _native.publish_quarantine(self._list, self._recording, routes)
 
     def due(self) -> float:
-        """Return the time at which :meth:`run_due` has something to do."""
+        """Return the time at which :meth:`run_due` must be called."""
         if self._recording is None:
             return NEVER
         if not self._routes:
@@ -126,7 +124,7 @@ class Quarantine:
         return min(time.monotonic() + _LOOK_SECONDS, *(each.until for each in self._routes))
 
     def run_due(self, now: float) -> None:
-        """Lift what is to be lifted."""
+        """Remove routes from the list after their time, after a reload, or on request."""
         if self._recording is None:
             return
         service = self._service
@@ -152,7 +150,7 @@ class Quarantine:
 
 
 def _records(slot: Slot) -> tuple[int, int, list[RecordedRoute]]:
-    """Return the number of a worker's recording, how many running calls are not in it, and the routes in it."""
+    """Return the number of a worker's recording, the number of running calls that it lacks, and the recorded routes."""
     recording, unrecorded, routes = _native.recorded_routes(slot.route_table)
     records = [
         RecordedRoute(key, family, is_family, running, ended, since / 1e9, name)

@@ -1,4 +1,4 @@
-"""The check of ``--ready-path``: a request to the application in its own process, before a client can send one."""
+"""The check of ``--ready-path``: a request to the application inside its process, before clients can send requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class NotReadyError(Exception):
-    """The application is not ready: the reason in one line. ``cause`` is the exception that it raised, if any."""
+    """Raised if the application is not ready; the text is the reason. ``cause`` is the application's exception, if
+    any."""
 
     def __init__(self, message: str, cause: BaseException | None = None) -> None:
         super().__init__(message)
@@ -22,9 +23,9 @@ class NotReadyError(Exception):
 
 
 def check(mounted: MountedApplication, path: str, server: str, port: str, errors: object = None) -> None:
-    """Send GET ``path`` to a WSGI application at its place, as a client at ``server`` and ``port`` would, and read the
-    response to its end. ``errors`` is its ``wsgi.errors``; None: ``sys.stderr``. Raises NotReadyError unless the status
-    is 2xx."""
+    """Send GET ``path`` to a mounted WSGI application, like a client of ``server`` and ``port``, and read the whole
+    response. ``errors`` is ``wsgi.errors``; None means ``sys.stderr``. Raises NotReadyError unless the status is
+    2xx."""
     statuses: list[str] = []
 
     def start_response(status: str, _headers: object, exc_info: object = None) -> Callable[[bytes], None]:
@@ -70,7 +71,8 @@ def check(mounted: MountedApplication, path: str, server: str, port: str, errors
 
 
 async def check_asgi(mounted: MountedApplication, path: str, server: str, port: str) -> None:
-    """Check an ASGI application in its loop. The response is over when the application returns."""
+    """Do the same as :func:`check` for an ASGI application, in its loop. The response ends when the application
+    returns."""
     statuses: list[str] = []
     is_first = True
 

@@ -1,8 +1,7 @@
-"""The supervisor's side of the relay of groups (``groups/relay.py``): starts it when a worker connects or rate limits
-are to be shared with other hosts, and again when it has ended.
-
-Other servers whose application uses no group with a name have no relay, only two descriptors. The relay of the previous
-image of this program (USR2) goes on, because messages would be lost with it.
+"""The supervisor's side of the relay of groups (``groups/relay.py``): starts it when a worker connects, or if rate
+limits are shared with other hosts, and restarts it when it has ended. A server whose application uses no named group
+has no relay, only two descriptors. The relay of the previous image of this program (USR2) keeps running, because its
+messages would be lost.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class RelayManager:
-    """``pid`` is that of the previous image's relay; 0 if there is none."""
+    """Manages the relay process. ``pid`` is the relay of the previous image; 0 if there is none."""
 
     def __init__(self, service: Service, loop: EventLoop, forker: Forker, pid: int) -> None:
         self._service = service
@@ -53,7 +52,7 @@ class RelayManager:
             self._start()
 
     def _watch(self) -> None:
-        """Start the relay when a worker wants to connect."""
+        """Start the relay when a worker tries to connect."""
         self._is_watching = True
         self._loop.add_reader(self._service.connector.relay_end, self._start)
 
@@ -83,11 +82,11 @@ class RelayManager:
         self._watch_at = now + self._backoff.ended(now, self._started)
 
     def export(self) -> dict[str, Any]:
-        """Return what the next image of this program needs, as JSON."""
+        """Return JSON data for the next image of this program."""
         return {"fds": self._service.connector.export(), "pid": self._pid}
 
     def stop(self) -> None:
-        """Stop the relay, at the end."""
+        """Stop the relay, when the service has ended."""
         kill(self._pid, signal.SIGTERM)
         self._pid = 0
 

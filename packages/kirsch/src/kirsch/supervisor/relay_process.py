@@ -1,4 +1,4 @@
-"""The relay process of groups: what it is given as a child of the supervisor."""
+"""The main function of the relay process of groups, a child of the supervisor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def run(relay_end: int, url: str, report: ErrorLog, board: Scoreboard) -> int:
-    """Relay until SIGTERM, or until the supervisor has exited. Return the exit status."""
+    """Run the relay until SIGTERM, or until the supervisor has exited. Return the exit status."""
     from kirsch.groups import relay
 
     set_signals()

@@ -1,19 +1,19 @@
 """A reload, from the signal to the last new worker. A reload that fails changes nothing.
 
-It has two phases. In the first one there is a *trial*: the next generation (settings, directory, number of workers),
-with a zygote of its own under ``--preload``, and one worker that shows whether it works. Nothing else depends on it.
-When that worker is ready, the generation becomes the current one in one step (:meth:`Service.activate`), and the second
-phase begins, the *rollout*: the previous workers are stale, and are replaced one by one. If the worker does not get
-ready, it and the trial are dropped, and the previous state continues.
+It has two phases. The first is a *trial*: the next generation (settings, directory, number of workers) has one worker
+that shows whether it works, and its own zygote under ``--preload``. Nothing else depends on the trial. When that worker
+is ready, the generation becomes the current one in one step (:meth:`Service.activate`), and the second phase begins,
+the *rollout*: the previous workers are stale, and are replaced one by one. If the worker does not become ready, the
+worker and the trial are dropped, and the previous state continues.
 
 A rollout cannot be undone, and need not be: its generation is known to work. If a new worker cannot be started, the old
-worker serves until a later attempt succeeds.
+one continues to serve until a later attempt succeeds.
 
 An upgrade ends like a reload: the new image replaces the workers of the previous one.
 
-A reload that is requested during another one begins when that one is over, and serves all requests of that time: if
-each request began anew, none would succeed while requests arrive faster than the application is imported. A reload
-that makes no progress, because an import hangs for instance, is given up for the next one (:meth:`ReloadManager.due`).
+A reload that is requested during another one begins after that one has ended, and several requests are combined: if
+each request started over, no reload would succeed while requests arrive faster than the application is imported. A
+reload without progress, for example because an import hangs, is abandoned for the next one (:meth:`ReloadManager.due`).
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     from kirsch.supervisor.zygote_pool import ZygotePool
 
 
-# A reload that makes no progress is given up for the next one after this time, or after this many times the longest
-# start of a worker, if that is longer. The time doubles with each reload that is given up, so that one can succeed
-# whose import has become slow.
+# A waiting reload replaces one that makes no progress after this many seconds, or after this many times the longest
+# start of a worker, if that is longer. The time doubles with each abandoned reload, so that a reload can succeed after
+# the import has become slow.
 _PATIENCE_SECONDS = 5.0
 _PATIENCE_STARTS = 3
 
 
 class _Next:
-    """The step after the reload in progress: ``become`` for an upgrade, otherwise another reload. A reload that
-    ``keeps_withdrawn`` does not end what a later WINCH began."""
+    """The step after the reload in progress: ``become`` for an upgrade, otherwise another reload.
+    ``keeps_withdrawn``: a later WINCH has stopped the workers, and the reload does not undo that."""
 
     def __init__(self, why: str, become: Callable[[], None] | None = None) -> None:
         self.why = why
@@ -56,8 +56,9 @@ class _Next:
 
 
 class _Trial:
-    """``why`` is the text for people, ``reason`` the word with which workers become stale. With ``brings_back`` it also
-    ends what WINCH began. ``worker`` is the first worker, once it has been started."""
+    """The trial of a generation. ``why`` is the text for people, ``reason`` the word with which workers become
+    stale. ``brings_back``: the reload undoes an earlier WINCH. ``worker`` is the first worker, once it has been
+    started."""
 
     def __init__(self, why: str, reason: str, *, brings_back: bool = False) -> None:
         self.why = why
@@ -68,8 +69,8 @@ class _Trial:
 
 
 class _Rollout:
-    """``announced``: a worker could not be started, and the service manager knows that the reload has ended although
-    workers are still missing. ``fresh`` is the largest number of new workers so far."""
+    """A rollout in progress. ``announced``: a worker could not be started, and the service manager has been told
+    that the reload has ended although workers are missing. ``fresh`` is the largest number of new workers so far."""
 
     def __init__(self, why: str, reason: str) -> None:
         self.why = why
@@ -79,7 +80,7 @@ class _Rollout:
 
 
 class ReloadManager:
-    """Calls ``when_over`` when a reload has completed or failed."""
+    """Performs reloads. Calls ``when_over`` when a reload has completed or failed."""
 
     def __init__(
         self, service: Service, zygotes: ZygotePool, worker_manager: WorkerManager, when_over: Callable[[], None]
@@ -92,9 +93,9 @@ class ReloadManager:
         self._rollout: _Rollout | None = None
         self._next: _Next | None = None
         self._progress_at = 0.0
-        self._given_up = 0  # how many trials, one after the other
-        self._trial_seconds = 0.0  # how long the last trial took that succeeded
-        self._upgraded_workers: int | None = None  # the number that a failed upgrade wanted
+        self._given_up = 0  # the number of abandoned trials in a row
+        self._trial_seconds = 0.0  # the duration of the last successful trial
+        self._upgraded_workers: int | None = None  # the number of workers that a failed upgrade wanted
 
     def __bool__(self) -> bool:
         """Return whether a reload is in progress."""
@@ -102,28 +103,28 @@ class ReloadManager:
 
     @property
     def is_trying(self) -> bool:
-        """Return whether the next generation is still being tried."""
+        """Return whether the trial is still in progress."""
         return self._trial is not None
 
     def begin(self, why: str) -> None:
-        """Reload, at once or after the reload in progress."""
+        """Begin a reload at once, or after the reload in progress."""
         if not self._service.ending:
             self._request(_Next(why), "another reload follows")
 
     def begin_upgrade(self, why: str, become: Callable[[], None]) -> None:
-        """Call ``become``, at once or after the reload in progress."""
+        """Call ``become`` at once, or after the reload in progress."""
         self._request(_Next(why, become), "the upgrade follows")
 
     def _request(self, requested: _Next, what_follows: str) -> None:
         waiting = self._next
         if waiting is not None and waiting.become is not None:
-            return  # the upgrade reads the settings and replaces the workers too
+            return  # the upgrade rereads the settings and replaces the workers too
         self._next = requested
         if not self._begin_next(time.monotonic()) and (waiting is None or requested.become is not None):
             self._service.report(INFO, f"{requested.why}: a reload is in progress; {what_follows}")
 
     def due(self) -> float:
-        """Return the time at which the reload in progress is given up for the next one; NEVER if none is waiting."""
+        """Return the time at which the waiting step replaces the reload in progress; NEVER if no step is waiting."""
         if self._next is None:
             return NEVER
         if self._trial is None and (self._rollout is None or self._rollout.announced):
@@ -133,7 +134,7 @@ class ReloadManager:
         return self._progress_at + patience * 2.0**self._given_up
 
     def _begin_next(self, now: float) -> bool:
-        """Begin what is waiting, if the reload in progress is over or is given up. Return whether it has begun."""
+        """Begin the waiting step, if no reload is in progress or it is abandoned. Return whether the step has begun."""
         following = self._next
         if following is None or now < self.due():
             return False
@@ -150,8 +151,7 @@ class ReloadManager:
         return True
 
     def _reload(self, requested: _Next) -> None:
-        """Read the settings again, and try them. The current workers serve until the trial succeeds, or on if it
-        fails."""
+        """Reread the settings, and start a trial. The current workers serve until it succeeds, and also if it fails."""
         service, why = self._service, requested.why
         old = service.chosen
         try:
@@ -180,7 +180,7 @@ class ReloadManager:
         self._try(trial, _Trial(why, "reload", brings_back=brings_back))
 
     def replace_all(self, why: str, reason: str, workers: int | None) -> None:
-        """Replace every worker by one with the current settings; ``workers`` of them, or as many as there are."""
+        """Replace all workers by ``workers`` new ones with the current settings; None keeps their number."""
         current = self._service.current
         self._upgraded_workers = workers
         self._try(Generation(current.number + 1, current.chosen, workers), _Trial(why, reason))
@@ -191,7 +191,7 @@ class ReloadManager:
         self._service.notifier.reloading(f"{trial.why}: reloading")
 
     def step(self, now: float) -> None:
-        """Continue the reload as far as that is possible now."""
+        """Advance the reload as far as possible now."""
         goes_on = True
         while goes_on:
             if self._trial is not None and not self._service.is_stopping:
@@ -238,7 +238,7 @@ class ReloadManager:
         self._rollout = _Rollout(trial.why, trial.reason)
 
     def _check_rollout(self, rollout: _Rollout) -> None:
-        """Complete the rollout once all workers are new and ready, and the old ones accept no more connections."""
+        """Complete the rollout if all workers are new and ready, and the old ones accept no more connections."""
         service = self._service
         fresh = [worker for worker in service.workers if worker.state is READY and not worker.stale]
         if len(fresh) > rollout.fresh:
@@ -256,17 +256,18 @@ class ReloadManager:
         self._when_over()
 
     def worker_failed(self, text: str) -> None:
-        """Report that a worker of the current generation could not start because of ``text``; it is tried again."""
+        """Report that a worker of the current generation could not start because of ``text``. It will be tried
+        again."""
         rollout = self._rollout
         if rollout is not None and not rollout.announced:
-            # Do not keep the service manager waiting until the cause is fixed.
+            # Do not let the service manager wait until the cause is removed.
             rollout.announced = True
             self._service.notifier.ready(
                 f"serving {self._service.name}; {rollout.why}: not every worker is replaced yet: {_first_line(text)}"
             )
 
     def fail(self, text: str) -> None:
-        """End a trial that has failed, for the reason ``text``: the current generation stays."""
+        """End a failed trial, because of ``text``. The current generation continues."""
         trial = self._trial
         if trial is not None:
             self._given_up = 0
@@ -281,14 +282,14 @@ class ReloadManager:
             self._when_over()
 
     def keep_withdrawn(self) -> None:
-        """Handle a WINCH that came after the signal for the reload."""
+        """Handle a WINCH that arrived after the signal for the reload: the reload must not undo it."""
         if self._trial is not None:
             self._trial.brings_back = False
         if self._next is not None:
             self._next.keeps_withdrawn = True
 
     def abandon(self) -> None:
-        """Drop the trial, the rollout and what is waiting, because the service stops."""
+        """Drop the trial, the rollout and the waiting step, because the service stops."""
         self._rollout = self._next = None
         self._drop_trial()
 
@@ -303,7 +304,7 @@ class ReloadManager:
         self._service.drop_trial()
 
     def _check_room(self, chosen: Settings) -> None:
-        """Raise UsageError if there are more workers than the scoreboard has room for."""
+        """Raise UsageError if the scoreboard has too few slots for the workers of ``chosen``."""
         most, name = max((chosen.workers, "workers"), (chosen.max_workers, "max_workers"))
         room = self._service.board.slots // 2
         if most > room:

@@ -1,4 +1,4 @@
-"""Files whose change starts a reload: ``--reload`` and ``--touch-reload``, the supervisor's side."""
+"""The files whose change starts a reload (``--reload`` and ``--touch-reload``): the supervisor's side."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ReloadTriggers:
-    """Calls ``reload(why)`` when a file has changed."""
+    """Watches files, and calls ``reload(why)`` when one has changed."""
 
     def __init__(self, service: Service, loop: EventLoop, reload: Callable[[str], None]) -> None:
         self._service = service
@@ -34,7 +34,7 @@ class ReloadTriggers:
         self._checked_at = time.monotonic()
 
     def start(self) -> None:
-        """Start watching, if the settings ask for it. Raises StartupError."""
+        """Start watching, if the settings require it. Raises StartupError."""
         chosen = self._service.chosen
         if not (chosen.reload or chosen.touch_reload):
             return
@@ -43,8 +43,8 @@ class ReloadTriggers:
         self._touches = watching.Touches(chosen.touch_reload) if chosen.touch_reload else None
         if not chosen.reload:
             return
-        # The watcher needs the path of the application's modules. The supervisor must not import one of those instead
-        # of a module of the same name that it has yet to import, so its own path is restored.
+        # The watcher needs the application's module path. Restore the supervisor's own path afterwards, because it must
+        # not import an application module instead of one of its own with the same name.
         path = sys.path.copy()
         bootstrap.extend_path(chosen)
         try:
@@ -56,11 +56,11 @@ class ReloadTriggers:
         self._loop.add_reader(self._watch.fileno(), self._on_change)
 
     def describe(self) -> str:
-        """Describe in one line what is watched; empty if nothing is."""
+        """Return a description of the watched files in one line; empty if none is watched."""
         return "" if self._watch is None else self._watch.describe()
 
     def due(self) -> float:
-        """Return the time of the next :meth:`run_due`."""
+        """Return the time at which :meth:`run_due` must be called."""
         if self._service.is_stopping:
             return NEVER
         touches_at = NEVER if self._touches is None else self._checked_at + CHECK_SECONDS
@@ -82,7 +82,7 @@ class ReloadTriggers:
             self.close()
 
     def close(self) -> None:
-        """Close the watcher; in a forked child, that does not affect the parent."""
+        """Close the watcher. In a forked child, that does not affect the parent's watcher."""
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -91,7 +91,7 @@ class ReloadTriggers:
         self._with_watch(lambda watch: watch.read())
 
     def _with_watch(self, ask: Callable[[WatchfilesWatcher | InotifyWatcher], list[str]]) -> None:
-        """Start a reload for the changes that ``ask`` returns of the watcher."""
+        """Call ``ask`` with the watcher, and start a reload for the changes that it returns."""
         from kirsch.supervisor import watching
 
         if self._watch is None:
@@ -107,13 +107,13 @@ class ReloadTriggers:
 
 
 def _written_by_the_server(chosen: Settings) -> list[str]:
-    """Return the files that the server itself writes, whose changes do not concern the application."""
+    """Return the files that the server writes. Their changes must not start a reload."""
     paths = (chosen.access_logfile, chosen.error_logfile, chosen.pid_file)
     return [os.path.abspath(path) for path in paths if path not in ("", "-")]
 
 
 def _watch_sources(extra: Iterable[str], ignored: Iterable[str]) -> WatchfilesWatcher | InotifyWatcher:
-    """Watch the application's sources with what the system offers. Raises WatchError."""
+    """Watch the application's sources, with inotify if the system has it. Raises WatchError."""
     from kirsch.supervisor import watching
 
     if not hasattr(_native, "Inotify") or os.environ.get("WATCHFILES_FORCE_POLLING"):

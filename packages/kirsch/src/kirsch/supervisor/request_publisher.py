@@ -1,6 +1,5 @@
-"""The running requests of a worker, published on the scoreboard while ``kirsch top`` or the status page displays them.
-
-A stack is taken of each request, which is too expensive to do without need. The reader therefore marks the scoreboard,
+"""Publication of a worker's running requests on the scoreboard, while ``kirsch top`` or the status page displays them.
+Each request is published with its stack, which is too expensive to do all the time. So the reader marks the scoreboard,
 and for some seconds the control thread of each worker publishes its requests once a second.
 """
 
@@ -23,10 +22,11 @@ _STACK_MAX = 12
 
 
 def publish(slot: Slot, server: Server) -> None:
-    """In the worker, from any thread, once a second: publish its running requests if a reader has asked for them."""
+    """Publish the running requests of this worker, if a reader has asked for them. Called once a second, in any
+    thread."""
     if not slot.board.is_observed:
         return
-    import json  # the control channel has imported it, so no thread waits for an import here
+    import json  # already imported by the control channel, so no thread waits for the import
 
     requests = [
         {**exchange, "stack": exchange["stack"][-_STACK_MAX:], "thread": exchange["thread"][:100]}

@@ -1,6 +1,6 @@
 """The resources that the supervisor holds for its workers: their user, the sockets, the logs, the pid file.
 
-Everything that can be refused at the start is refused here, before the first worker. All of it survives an upgrade.
+They are acquired before the first worker, so that errors are reported at the start. All of them survive an upgrade.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 
 
 class Resources:
-    """Opened, or taken over from the previous image (``state``).
-
-    Raises StartupError and UsageError for what cannot be opened; then everything is released again. At an upgrade, a
-    file or an address that cannot be opened is reported instead: a wrong setting must not end the running service.
+    """The opened resources, or those of the previous image (``state``). Raises StartupError and UsageError if one
+    cannot be opened; then all are released again. At an upgrade, a file or an address that cannot be opened is reported
+    instead: a wrong setting must not end the running service.
     """
 
     def __init__(self, chosen: Settings, state: State | None) -> None:
@@ -58,40 +57,40 @@ class Resources:
 
     def _warn_of_exposure(self, chosen: Settings) -> None:
         given = chosen.trusted_proxies, chosen.proxy_from
-        # With --reuse-port each worker has a socket of the same address.
+        # With --reuse-port several listeners have the same address: report its warning once.
         for warning in dict.fromkeys(sockets.exposure(listener, *given) for listener in self.listeners):
             if warning:
                 self.errors(WARNING, warning)
 
     @property
     def sets(self) -> int:
-        """The number of sets of sockets with ``--reuse-port``; 0: all workers share one."""
+        """The number of socket sets with ``--reuse-port``; 0 if all workers share one."""
         return 1 + max((-1 if listener.set is None else listener.set for listener in self.listeners), default=-1)
 
     def give_logs(self, chosen: Settings) -> None:
-        """Make the logs writable for the user of the workers. Raises OSError."""
+        """Make the logs writable for the workers' user. Raises OSError."""
         if self.identity is not None:
             privileges.give(self.identity, chosen.error_logfile)
-            # Until a reload is accepted, this process is not in the directory of the new settings.
+            # Until the reload succeeds, this process has not changed to the directory of the new settings.
             path = chosen.access_logfile
             if path not in ("", "-"):
                 path = os.path.join(chosen.directory, chosen.chdir, path)
             privileges.give(self.identity, path)
 
     def close_sockets(self) -> None:
-        """Close the listening sockets here; workers that have them still accept."""
+        """Close the listening sockets in this process; workers that have them still accept."""
         for listener in self.listeners:
             listener.close()
 
     def discard(self) -> None:
-        """Release the sockets, their paths and the pid file."""
+        """Close the sockets, and remove their paths and the pid file."""
         sockets.discard(self.listeners)
         sockets.discard(self.metrics)
         if self.pid_file is not None:
             self.pid_file.remove()
 
     def export(self) -> State:
-        """Return what the next image of this program needs. The descriptors survive an exec from here on; :meth:`stay`
+        """Return data for the next image of this program. The descriptors survive an exec from now on; :meth:`stay`
         undoes that."""
         return {
             "pid_file": None if self.pid_file is None else self.pid_file.export(),
@@ -144,7 +143,7 @@ class Resources:
         sockets.encrypt(self.listeners, with_certificates=bool(TlsFiles(chosen.values)))
         if chosen.metrics_bind:
             self.metrics = self._rebind(old_metrics, chosen.metrics_bind, chosen).listeners
-        # The previous workers still have the removed sockets. They accept what is queued there before they close them.
+        # The previous workers still have the removed sockets, and accept the queued connections before they close them.
         sockets.discard(rebound.gone)
         sockets.discard(each for each in old_metrics if each not in self.metrics)
 
@@ -160,6 +159,6 @@ class Resources:
 
 
 def _is_reachable(listener: Listener) -> bool:
-    """Return whether other machines may be able to reach it."""
+    """Return whether other machines may be able to connect to the listener."""
     address = listener.address
     return not isinstance(address, str) and not addresses.is_loopback(address[0])

@@ -1,4 +1,4 @@
-"""The state that all parts of the supervisor share: its workers, what is wanted, and how far a stop has got."""
+"""The state that all parts of the supervisor share: its workers, the wanted state, and the phase of a stop."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ SERVING, DRAINING, STOPPING, STOPPING_FAST, STOPPING_AT_ONCE = range(5)
 
 
 class Generation:
-    """The settings and the directory of the workers that one start or reload made. It is immutable: a reload prepares
-    the next generation, and :meth:`Service.activate` replaces the current one.
+    """The settings and the directory for the workers of one start or reload. A generation is immutable: a reload
+    prepares the next generation, and :meth:`Service.activate` replaces the current one.
 
-    ``workers`` is the number wanted once it is current; None keeps the number. ``directory`` is a descriptor of the
-    directory in which the workers start. It is no path, because a symbolic link in a path may point to another release
-    by the time a worker is replaced.
+    ``workers`` is the wanted number when the generation becomes current; None keeps the number. ``directory`` is a
+    descriptor of the directory in which the workers start; not a path, because a symbolic link in a path may point to
+    another release when a worker is replaced later.
 
     Raises UsageError if the directory does not exist.
     """
@@ -45,7 +45,7 @@ class Generation:
     directory: int
 
     def __init__(self, number: int, chosen: Settings, workers: int | None = None, path: str | None = None) -> None:
-        """``path`` is the directory; None takes the one of the settings."""
+        """``path`` is the directory; None means the directory of the settings."""
         put = object.__setattr__
         put(self, "number", number)
         put(self, "chosen", chosen)
@@ -56,25 +56,24 @@ class Generation:
         raise AttributeError(f"a generation never changes; {name} cannot be set")
 
     def enter_directory(self) -> None:
-        """Change to the directory. Raises OSError."""
+        """Change to the directory of the generation. Raises OSError."""
         os.fchdir(self.directory)
 
     def close(self) -> None:
-        """Close the directory. No worker of this generation can be started afterwards."""
+        """Close the directory. Afterwards no worker of this generation can be started."""
         os.close(self.directory)
 
 
 class Service:
-    """``resources``, ``certificates``, ``board``, ``group``, ``connector`` and ``notifier`` are fixed; the rest changes
-    with events.
+    """The state of the service. ``resources``, ``certificates``, ``board``, ``group``, ``connector`` and ``notifier``
+    are constant; the rest changes with events.
 
     The actual state: ``workers``, and the states of their indexes. ``served``: at least one worker has been ready.
-    ``announced``: all first workers have been. ``name`` is the name of the application.
+    ``announced``: all first workers have been ready. ``name`` is the name of the application.
 
     The wanted state: ``wanted`` workers of the ``current`` generation, but none while ``asleep`` (no request for a long
     time) or ``withdrawn`` (WINCH). ``trial`` is the generation that a reload tries; nothing else depends on it until
-    its first worker is ready. ``ending`` is the phase of the stop, and ``exit_status`` the exit status as far as it is
-    known.
+    its first worker is ready. ``ending`` is the phase of the stop, and ``exit_status`` the exit status so far.
     """
 
     def __init__(
@@ -122,12 +121,12 @@ class Service:
         return self.ending >= STOPPING
 
     def is_trial(self, worker: Worker) -> bool:
-        """Return whether a reload has started it to try the next generation."""
+        """Return whether a reload has started this worker to try the next generation."""
         return worker.generation > self.current.number
 
     def generation_of(self, worker: Worker) -> Generation:
-        """Return the generation whose settings apply to it: its own while that is tried, and the current one for all
-        others."""
+        """Return the generation whose settings apply to a worker: the trial for the worker of a trial, else the
+        current one."""
         return self.trial if self.trial is not None and self.is_trial(worker) else self.current
 
     def index_state(self, number: int) -> IndexState:
@@ -140,22 +139,21 @@ class Service:
         self.resources.errors(level, message)
 
     def activate(self, trial: Generation, name: str) -> None:
-        """Make ``trial`` the current generation. This is the one place where a reload takes effect.
-
-        ``name`` is the name of the application. Nothing here can fail.
+        """Make ``trial`` the current generation. A reload takes effect only here. ``name`` is the name of the
+        application. This cannot fail.
         """
         before, self.current, self.trial = self.current, trial, None
         before.close()
         if trial.workers is not None:
             self.wanted = trial.workers
         for state in self.index_states():
-            state.backoff.reset()  # the cause of earlier failures may have been fixed
+            state.backoff.reset()  # the cause of earlier failures may have been removed
         self.board.generation = trial.number
         self.resources.errors.set_level(reports.LEVELS[trial.chosen.log_level])
         try:
             trial.enter_directory()  # otherwise the previous directory could never be unmounted
         except OSError:
-            pass  # workers change to the directory themselves
+            pass  # each worker changes to the directory by itself
         self.set_application(name)
         self.show_title()
 
@@ -165,8 +163,8 @@ class Service:
             self.trial = None
 
     def become_helper(self, role: str, *, keeps: Iterable[object] = ()) -> None:
-        """In a child that is no worker, such as the metrics process: close what the supervisor and workers need, except
-        what the child ``keeps``, and show its role."""
+        """Close the resources of the supervisor and the workers, in a child that is no worker, such as the metrics
+        process, except those that it ``keeps``; set its title to ``role``."""
         kept = set(map(id, keeps))
         self.close_directories()
         self.resources.close_sockets()
@@ -180,7 +178,7 @@ class Service:
         titles.other(role, self.board.application)
 
     def close_directories(self) -> None:
-        """In a forked child, which needs none of them."""
+        """Close the directories of the generations, in a forked child that does not need them."""
         self.current.close()
         if self.trial is not None:
             self.trial.close()
@@ -189,7 +187,7 @@ class Service:
         titles.supervisor(self.chosen.process_name or self.name)
 
     def set_application(self, name: str) -> None:
-        """Set the full name of the application, once a worker has reported it."""
+        """Set the full name of the application, when a worker has reported it."""
         if name != self.name:
             self.name = name
             self.show_title()

@@ -1,4 +1,4 @@
-"""Signals as events of the event loop: each signal writes a byte into a pipe."""
+"""Signals as events of the event loop: each signal writes a byte to a pipe."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ NAMES = (
 
 
 class SignalPipe:
-    """Handles the signals of ``NAMES`` from now on. Has to be created in the main thread.
-
-    Signals may be blocked before, as they are over an exec (``upgrade.py``). Those that are pending arrive now.
+    """Handles the signals of ``NAMES``. Must be created in the main thread. If signals were blocked before, as during
+    an exec (``upgrade.py``), the pending ones arrive now.
     """
 
     def __init__(self) -> None:
@@ -36,14 +35,14 @@ class SignalPipe:
         return self._read_fd
 
     def signals(self) -> Iterator[int]:
-        """Yield the signals that have arrived, in their order."""
+        """Yield the signals that have arrived, in order."""
         self._read()
         while self._come:
             yield self._come.pop(0)
 
     def hold(self) -> None:
-        """Block all signals, and make those pending again that have arrived and have not been handled. They stay
-        pending over an exec, until there is another :class:`SignalPipe`, or until :func:`unblock`."""
+        """Block all signals, and make the unhandled ones pending again. They stay pending across an exec, until
+        there is another :class:`SignalPipe` or :func:`unblock` is called."""
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self._read()
         while self._come:

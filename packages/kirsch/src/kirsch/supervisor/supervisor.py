@@ -1,9 +1,9 @@
 """The supervisor's event loop, and the effect of each event.
 
-The supervisor waits in one place (``event_loop.py``): for signals, for messages and exits of its children, for timers,
-and, while it has no worker, for connections on the listening sockets. An event changes the *wanted* state (how many
-workers, which of them are stale) or the *actual* state. :class:`service.Service` holds both. One function removes the
-difference between them: :meth:`Supervisor._reconcile`, with :func:`worker_plan.plan`.
+The supervisor waits only in ``event_loop.py``: for signals, messages and exits of its children, timers, and, while it
+has no worker, for connections on the listening sockets. An event changes the *wanted* state (how many workers, which of
+them are stale) or the *actual* state. :class:`service.Service` has both. One method removes the difference between
+them: :meth:`Supervisor._reconcile`, with :func:`worker_plan.plan`.
 
     signal or event               wanted state from then on
     TERM                          no worker, after a graceful stop; with --drain-delay, the workers drain first
@@ -60,21 +60,20 @@ if TYPE_CHECKING:
     from kirsch.config.schema import Settings
     from kirsch.supervisor.control import Channel, Message
 
-# A second INT or QUIT ends the workers at once. A worker that has not exited after this time is killed.
+# After a second INT or QUIT, a worker that has not exited within this many seconds is killed.
 _AT_ONCE_SECONDS = 1.0
 
-# A stop that takes less time than this is not reported.
+# A stop that takes fewer seconds is not reported.
 _SILENCE_SECONDS = 1.0
 
-# The scoreboard has two slots for each worker index, for the time of a replacement, and these for workers that stop
-# slowly.
+# The scoreboard has two slots for each worker index, for a worker and its successor, and this many for slowly stopping
+# workers.
 _SLOTS_SPARE = 64
 
 
 def supervise(chosen: Settings, version: str) -> int:
-    """Serve under a supervisor until a signal ends it; return the exit status. :func:`forking.run` calls this.
-
-    Raises StartupError and UsageError for everything that can be refused before the first worker starts.
+    """Run a supervisor until a signal stops it; return the exit status. :func:`forking.run` calls this. Raises
+    StartupError and UsageError for errors that are found before the first worker starts.
     """
     try:
         supervisor = Supervisor(chosen, version)
@@ -85,7 +84,7 @@ def supervise(chosen: Settings, version: str) -> int:
 
 class Supervisor:
     def __init__(self, chosen: Settings, version: str) -> None:
-        """Acquire everything that can be refused. Raises StartupError or UsageError."""
+        """Acquire all resources. Raises StartupError or UsageError."""
         state = upgrade.receive()
         self._version = version
         self._service = service = _open(chosen, state)
@@ -130,7 +129,7 @@ class Supervisor:
             self._adopt(state)
 
     def _adopt(self, state: upgrade.State) -> None:
-        """Continue where the previous image of this program stopped."""
+        """Continue from the state of the previous image of this program."""
         service = self._service
         service.served = state["served"]
         handed_over = [each for each in state["workers"] if each["state"] != STOPPING_WORKER]
@@ -138,7 +137,7 @@ class Supervisor:
         if wanted > room:
             service.report(ERROR, f"SIGUSR2: there is room for {room} workers; a restart makes room for {wanted}")
             wanted = room
-        # Until the first worker of this image is ready, the number of workers stays as it was.
+        # Until the first worker of this image is ready, keep the previous number of workers.
         service.wanted = 1 + max((each["index"] for each in handed_over), default=wanted - 1)
         self._upgraded_workers = wanted
         self._worker_manager.adopt(state["workers"], None if state["board"] is None else service.board)
@@ -159,8 +158,8 @@ class Supervisor:
             self._loop.run_once(self._next_due(time.monotonic()), self._signal_pipe.fileno())
 
     def _import_what_workers_need(self) -> None:
-        """Import the driver once in the supervisor instead of in every worker. A reload after the package was replaced
-        then does not mix two versions of it."""
+        """Import the driver in the supervisor, once for all workers. So a reload after the package was replaced does
+        not mix two versions of it."""
         if self._service.chosen.driver == "threads":
             from kirsch.drivers import threads  # noqa: F401
 
@@ -202,10 +201,10 @@ class Supervisor:
             )
         self._upgrade_manager.run_due(now)
 
-    # Wanted and actual state
+    # Methods that make the actual state the wanted state
 
     def _reconcile(self, now: float) -> None:
-        """Take one step from the actual state towards the wanted one: start, replace and stop workers."""
+        """Advance from the actual state towards the wanted state: start, replace and stop workers."""
         service, worker_manager = self._service, self._worker_manager
         if service.is_stopping:
             return
@@ -213,7 +212,7 @@ class Supervisor:
         steps = plan((worker for worker in service.workers if not service.is_trial(worker)), service.needed)
         for worker in steps.stop:
             worker_manager.retire(worker)
-        # The worker that a reload tries may replace stale workers too.
+        # During a trial replace no stale workers: the trial's worker may replace them too.
         replace = None if self._reload_manager.is_trying else steps.replace
         if (steps.start or replace is not None) and worker_manager.can_start(now):
             for number in steps.start:
@@ -225,14 +224,14 @@ class Supervisor:
             self._announce()
 
     def _announce(self) -> None:
-        """Print what is served, once all first workers are ready."""
+        """Report the application and the addresses, once all first workers are ready."""
         service = self._service
         if sum(worker.state is READY for worker in service.workers) < service.wanted:
             return
         service.announced = True
         several = f", {service.wanted} workers" if service.wanted > 1 else ""
         if self._is_upgrade:
-            if not self._adopted_workers:  # otherwise the reload manager has reported the end of their replacement
+            if not self._adopted_workers:  # otherwise the reload manager reports the end of the replacement
                 number = f"{service.wanted} workers" if service.wanted > 1 else "a new worker"
                 service.report(INFO, f"SIGUSR2: done, {number} for {service.name}")
         else:
@@ -249,11 +248,11 @@ class Supervisor:
     # Children
 
     def fork(self, main: Callable[[], int], *channels: Channel) -> int:
-        """Fork a child that closes ``channels`` and calls ``main``; return its pid. Raises OSError."""
+        """Fork a child that closes ``channels`` and runs ``main``; return its pid. Raises OSError."""
         return forking.fork(main, partial(self._leave, channels))
 
     def _leave(self, channels: tuple[Channel, ...]) -> None:
-        """In a new child process: close the resources that only the supervisor needs."""
+        """Close the resources that only the supervisor needs, in a new child."""
         worker_process.set_signals()
         self._loop.close()
         self._signal_pipe.close()
@@ -261,7 +260,7 @@ class Supervisor:
             worker.channel.close()
         for zygote in self._zygotes.all():
             zygote.channel.close()
-        if channels:  # a helper has none, and closes what it does not keep (Service.become_helper)
+        if channels:  # a helper has no channel, and closes resources in Service.become_helper
             self._service.connector.close_relay_end()
             for listener in self._service.resources.metrics:
                 listener.close()
@@ -274,7 +273,7 @@ class Supervisor:
         self._upgrade_manager.close()
 
     def _on_sigchld(self, _name: str) -> None:
-        """Reap every child that has exited. Unknown ones were orphans, or children of the previous image."""
+        """Reap all children that have exited. Unknown ones were orphans or children of the previous image."""
         handlers = (
             self._worker_manager.on_exit,
             self._upgrade_manager.on_exit,
@@ -296,8 +295,8 @@ class Supervisor:
                     break
 
     def start_failed(self, failure: Message, otherwise: str, index: int | None, *, is_trial: bool) -> None:
-        """Handle a worker, or a zygote (``index`` is None), that did not get ready; ``is_trial``: a reload started
-        it."""
+        """Handle a worker, or a zygote (``index`` is None), that has failed before it was ready; ``is_trial``: it
+        belongs to the trial of a reload."""
         service = self._service
         if service.is_stopping:
             return
@@ -307,7 +306,7 @@ class Supervisor:
             summary = failure.get("summary")
             self._reload_manager.fail(f"{summary}\n{details}" if summary else details)
         elif not service.served:
-            # The first start has failed: report the reason once for all workers, and exit.
+            # The first start has failed: report the reason once, not for each worker, and exit.
             reports.write_failure(text, trace)
             status = failure.get("status")
             service.exit_status = status if isinstance(status, int) and status else bootstrap.EXIT_NOT_LOADED
@@ -335,7 +334,7 @@ class Supervisor:
         elif not self._service.is_stopping:
             self._service.report(ERROR, f"{how}; starting another when the next worker is needed")
 
-    # Signals
+    # Signal handlers
 
     def _on_signals(self) -> None:
         for number in self._signal_pipe.signals():
@@ -408,7 +407,7 @@ class Supervisor:
 
     def _on_sigwinch(self, name: str) -> None:
         if self._service.ending or has_terminal():
-            return  # the signal is for a terminal that was resized
+            return  # a terminal sends this signal when it is resized
         self._service.withdrawn = True
         self._reload_manager.keep_withdrawn()
         self._service.report(INFO, f"{name}: stopping the workers; SIGHUP starts them again")
@@ -442,8 +441,8 @@ class Supervisor:
         self._reload_manager.abandon()
         self._worker_manager.clear_exiting()
         self._autoscaler.stop()
-        # Otherwise new connections would queue although no worker will accept them. The workers accept those that
-        # queue.
+        # Close the listening sockets: connections that arrive after the workers have stopped accepting would wait in
+        # the backlog for ever. The workers still accept those that are already in the backlog.
         service.resources.close_sockets()
         self._zygotes.dismiss_all()
         self._upgrade_manager.give_up()
@@ -463,7 +462,7 @@ class Supervisor:
 
 
 def _open(chosen: Settings, state: upgrade.State | None) -> Service:
-    """Open what the service needs before the first worker, or take it over. Raises StartupError or UsageError."""
+    """Open, or take over, the resources for the first worker. Raises StartupError or UsageError."""
     try:
         if chosen.preload:
             zygote_process.adopt_orphans()
@@ -484,23 +483,24 @@ def _open(chosen: Settings, state: upgrade.State | None) -> Service:
 
 
 def _scoreboard(chosen: Settings, state: upgrade.State | None) -> Scoreboard:
-    """Return the scoreboard of the previous image, or a new one. Raises OSError."""
+    """Return the scoreboard of the previous image, or create one. Raises OSError."""
     if state is not None:
         os.set_inheritable(state["board"], False)
         try:
             return Scoreboard.adopt(state["board"])
         except (OSError, ValueError):
-            # It has another version's layout. Counters start at 0, and the adopted workers are not on the new board.
+            # Another version has created it. Counters restart at 0, and the adopted workers have no slot on the new
+            # board.
             os.close(state["board"])
             state["board"] = None
     return Scoreboard.create(2 * max(chosen.workers, chosen.max_workers) + _SLOTS_SPARE)
 
 
 def _group(board: Scoreboard, state: upgrade.State | None) -> EngineGroup:
-    """Return the engine group of the previous image, which its workers still use, or a new one."""
+    """Return the engine group of the previous image, which its workers still use, or create one."""
     fds = [] if state is None else state.get("group", [])
     if state is not None and state["board"] is None:
         for fd in fds:
-            os.close(fd)  # their records are on another scoreboard
+            os.close(fd)  # their records are on the previous scoreboard
         fds = []
     return EngineGroup(board, fds)

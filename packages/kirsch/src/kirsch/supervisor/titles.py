@@ -1,24 +1,23 @@
 """The title of a process in ``ps`` and ``top``: ``kirsch: supervisor [name]``, ``kirsch: worker 3 [module:app]``.
 
 On Linux, ``ps`` reads the memory in which the kernel stored the command line (proc(5), ``cmdline``). A title overwrites
-it, and cannot be longer. That is enough, because the command line names the application too, and with
-``--process-name`` the name. The environment, which lies behind it, is not touched.
-
-The library for it, setproctitle, is not used: it imports logging, and takes longer to import (13 ms) than the rest of
-Kirsch. Where that memory cannot be written, the process keeps its command line.
+this memory, and cannot be longer. That suffices, because the command line contains the application's name, or the name
+in ``--process-name``, too. The environment, which follows in memory, is not changed. The library setproctitle is not
+used: it imports logging, and takes longer to import (13 ms) than the rest of Kirsch. If the memory cannot be written,
+the process keeps its command line.
 """
 
 from __future__ import annotations
 
-# Fields 48 and 49 of stat (proc(5)), counted from the field behind the name, which is the third.
+# Fields 48 and 49 of stat (proc(5)), relative to the third field, the first one after the name.
 _ARG_START, _ARG_END = 48 - 3, 49 - 3
 
-# Linux limits a command line to less; a longer one is something else.
+# Linux limits a command line to less than this; a larger value is an error.
 _LONGEST = 1 << 23
 
 
 def supervisor(name: str) -> None:
-    """``name`` is --process-name, or otherwise the name of the application."""
+    """Set the title of the supervisor. ``name`` is --process-name, or the name of the application."""
     _set(f"kirsch: supervisor [{name}]")
     _set_short("kirsch")
 
@@ -30,7 +29,7 @@ def single(name: str) -> None:
 
 
 def worker(number: int, name: str) -> None:
-    """``number`` counts from 1."""
+    """Set the title of a worker. ``number`` counts from 1."""
     _set(f"kirsch: worker {number} [{name}]")
 
 
@@ -40,7 +39,7 @@ def child(number: int) -> None:
 
 
 def other(role: str, name: str) -> None:
-    """Any other process of the server, as in ``kirsch: zygote [module:app]``."""
+    """Set the title of another process of the server, as in ``kirsch: zygote [module:app]``."""
     _set(f"kirsch: {role} [{name}]")
 
 
@@ -49,14 +48,14 @@ def _set(title: str) -> None:
         start, end = _command_line()
         room = end - start
         if 0 < room < _LONGEST:
-            # The kernel takes a last byte other than NUL as a sign that the title continues in the environment.
+            # The last byte must be NUL: otherwise the kernel assumes that the title continues in the environment.
             _write(start, title.encode("utf-8", "replace")[: room - 1].ljust(room, b"\0"))
     except (OSError, ValueError, IndexError, ImportError):
-        pass  # not Linux, no /proc, or a restricted one: the title is not essential
+        pass  # not Linux, or no access to /proc; the title is not essential
 
 
 def _command_line() -> tuple[int, int]:
-    """Return the start and the end of the command line in memory."""
+    """Return the start and end address of the command line in memory."""
     with open("/proc/self/stat", "rb", buffering=0) as file:
         stat = file.read()
     fields = stat[stat.rindex(b")") + 2 :].split()  # the name is in parentheses and may contain any character
@@ -69,14 +68,14 @@ def _write(address: int, data: bytes) -> None:
             memory.seek(address)
             memory.write(data)
     except PermissionError:
-        # A process that has given up root may not open it any more (proc(5)), but the memory is still its own.
+        # After giving up root, the process may not open this file any more (proc(5)), but the memory is its own.
         import ctypes
 
         ctypes.memmove(address, data, len(data))
 
 
 def _set_short(name: str) -> None:
-    """Set the name that ``top``, ``pgrep`` and ``pidof`` use; forked children inherit it. The kernel keeps 15 bytes."""
+    """Set the name for ``top``, ``pgrep`` and ``pidof``; forked children inherit it. The kernel keeps 15 bytes."""
     try:
         with open("/proc/self/comm", "wb", buffering=0) as file:
             file.write(name.encode())

@@ -1,12 +1,12 @@
 """SIGUSR2: this process becomes the new installation of the program, and keeps its pid, sockets and workers.
 
-First the new installation runs as a child, with ``--check-config``, to check whether it would start; if it would not,
-nothing changes. Then the process executes the new installation in its own place. The state is handed over in an unnamed
-file, whose descriptor is in an environment variable. Sockets, channels and the scoreboard stay open. Signals are
-blocked until the new image handles them, so that none is lost and none ends the process.
+First the new installation runs as a child with ``--check-config``; if that fails, nothing changes. Then the process
+executes the new installation (execve). The state is passed in an unnamed file, whose descriptor is in an environment
+variable. Sockets, channels and the scoreboard stay open. Signals are blocked until the new image handles them, so that
+none is lost and none ends the process.
 
-The pid stays the same because systemd, a container or a pid file knows the service by it. The new image finds its
-workers, which are still its children. They serve until their successors are ready, or on if those fail.
+The pid stays the same because systemd, a container or a pid file knows the service by it. The workers are still
+children of the new image. They serve until their successors are ready, and longer if these fail.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 
     State = dict[str, Any]
 
-# It begins with an underscore, because it is no setting and is not for users.
+# The name begins with an underscore, because it is not a setting.
 _VARIABLE = "_KIRSCH_HANDED_OVER"
 
-# The end of the output of ``--check-config`` is what matters.
+# Only the end of the output of ``--check-config`` is kept, in bytes.
 _OUTPUT_MAX = 16384
 
 
 def receive() -> State | None:
-    """Return what the previous image has handed over; None if there was none."""
+    """Return the state from the previous image; None if there was none."""
     text = os.environ.pop(_VARIABLE, "")
     if not text:
         return None
     pid, _, fd = text.partition(":")
     if pid != str(os.getpid()):
-        return None  # not for this process: it has inherited another supervisor's environment
+        return None  # this process has inherited the environment of another supervisor
     with open(int(fd), "rb") as file:
         file.seek(0)
         state: State = json.load(file)
@@ -53,7 +53,7 @@ def receive() -> State | None:
 
 
 def become(chosen: Settings, state: State, channels: Iterable[Channel], signal_pipe: SignalPipe) -> None:
-    """Execute the program anew with ``state`` and these channels. Raises OSError if that fails; then nothing has
+    """Execute the program again with ``state`` and ``channels``. Raises OSError if that fails; then nothing has
     changed."""
     fds = [channel.fileno() for channel in channels if channel.fileno() >= 0]
     file = os.memfd_create("kirsch-upgrade", 0) if hasattr(os, "memfd_create") else _temporary_file()
@@ -79,12 +79,13 @@ def become(chosen: Settings, state: State, channels: Iterable[Channel], signal_p
 
 
 def _open_current_directory() -> int:
-    """Return a descriptor to come back by. The directory may have no path any more: deployments remove old releases."""
+    """Return a descriptor by which to return to the current directory, which may have no path any more: deployments
+    remove old releases."""
     return os.open(os.curdir, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 class Check:
-    """The new installation, run as a child with ``--check-config``. Raises OSError if it cannot be run."""
+    """The new installation, running as a child with ``--check-config``. Raises OSError if it cannot be started."""
 
     def __init__(self, chosen: Settings, deadline: float) -> None:
         self.deadline = deadline
@@ -109,7 +110,7 @@ class Check:
         return self._fd
 
     def read(self) -> bool:
-        """Read its output; False at the end of it."""
+        """Read output of the child; return False at its end."""
         try:
             data = os.read(self._fd, 65536)
         except BlockingIOError:
@@ -118,7 +119,7 @@ class Check:
         return bool(data)
 
     def give_up(self) -> None:
-        """End the check, which has taken too long."""
+        """Kill the check, which has taken too long."""
         self.deadline = float("inf")
         self._output += b"\nit took longer than --startup-timeout"
         try:
@@ -127,7 +128,7 @@ class Check:
             pass
 
     def finish(self) -> str:
-        """Return its output, once it has exited."""
+        """Return the output of the check, after it has exited."""
         self.read()
         self.close()
         return self._output.decode("utf-8", "replace").strip()
@@ -137,8 +138,8 @@ class Check:
 
 
 def _command() -> list[str]:
-    """The command that started this process. The path of the interpreter may lead through symbolic links of a virtual
-    environment, and those may point to another version now: that is the upgrade."""
+    """Return the command that started this process. Symbolic links in the interpreter's path, such as those of a
+    virtual environment, may now point to another version: that is the upgrade."""
     return [sys.executable, *sys.orig_argv[1:]]
 
 

@@ -1,4 +1,4 @@
-"""SIGUSR2, from the signal to the exec: the new installation checks itself, and then this process becomes it."""
+"""SIGUSR2, from the signal to the exec: the new installation checks itself, and then replaces this process."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 class UpgradeManager:
-    """Stops ``triggers`` and ``helpers`` before the exec, and starts them again if it fails. Workers stay, and
-    zygotes are stopped."""
+    """Performs upgrades. Stops ``triggers`` and ``helpers`` before the exec, and restarts them if it fails. Workers
+    continue, zygotes are stopped."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class UpgradeManager:
         self._relay_manager = relay_manager
         self._signal_pipe = signal_pipe
         self._check: upgrade.Check | None = None
-        self._awaits_reload = False  # the check has succeeded
+        self._awaits_reload = False  # the check has succeeded; a reload is still in progress
         self._warned = False
 
     def begin(self, name: str) -> None:
@@ -74,7 +74,7 @@ class UpgradeManager:
             self._loop.add_reader(self._check.fileno(), self._read_output)
 
     def due(self) -> float:
-        """Return the deadline of the check."""
+        """Return the deadline of the running check."""
         return NEVER if self._check is None else self._check.deadline
 
     def run_due(self, now: float) -> None:
@@ -86,7 +86,7 @@ class UpgradeManager:
             self._check.give_up()
 
     def close(self) -> None:
-        """Close the descriptors, in a forked child."""
+        """Close the descriptors of the check, in a forked child."""
         if self._check is not None:
             self._check.close()
 
@@ -115,7 +115,7 @@ class UpgradeManager:
             self._loop.remove_reader(self._check.fileno())
 
     def _become(self) -> None:
-        """Execute the new installation (execve) with the same sockets and workers; return only if that fails."""
+        """Execute the new installation with the same sockets and workers. Returns only if that fails."""
         service = self._service
         self._awaits_reload = False
         self._zygotes.dismiss_all()

@@ -1,9 +1,9 @@
-"""Changes of files that start a reload: ``--reload`` for development, ``--touch-reload`` for operations.
+"""Watching files whose change starts a reload: ``--reload`` for development, ``--touch-reload`` for operations.
 
-On Linux the supervisor watches source files itself (``inotify.py``; ``reload_triggers.py`` chooses). Elsewhere the
-library watchfiles watches them, in a child process (this module is the child's program too). The same holds if
-WATCHFILES_FORCE_POLLING is set, because the files lie on a file system that reports no changes. The library starts
-threads, which the supervisor must not have when it forks, and takes as long to import as the rest of Kirsch together.
+On Linux the supervisor watches source files itself (``inotify.py``; ``reload_triggers.py`` chooses). On other systems,
+the library watchfiles does so in a child process (this module is also the child's program). The same applies if
+WATCHFILES_FORCE_POLLING is set, for file systems that report no changes. The library starts threads, which the
+supervisor must not have when it forks, and takes as long to import as the rest of Kirsch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-# Changes are reported after a pause without another change, or after this time at most, in milliseconds: an editor
+# Changes are reported after this pause without another change, or after this time at most, in milliseconds: an editor
 # writes one file in several steps, and a checkout of another branch writes many files.
 _PAUSE = 50
 _PATIENCE = 500
@@ -32,13 +32,13 @@ _WILD = frozenset("*?[")
 
 
 class WatchError(Exception):
-    """Files cannot be watched: the reason in one line, and how to fix it."""
+    """Raised if files cannot be watched; the text is the reason in one line, and how to correct it."""
 
 
 class Selection:
-    """The files to watch: ``*.py`` below ``directories``, and the files of ``patterns``. A pattern is the absolute path
-    of a file, or of a directory with all files below it, or a path with ``*`` and ``?``. Files of ``ignored`` are left
-    out, because the server writes them."""
+    """The files to watch: ``*.py`` below ``directories``, and the files that match ``patterns``. A pattern is the
+    absolute path of a file or of a directory (all files below it), or a path with ``*`` and ``?``. Files in
+    ``ignored`` are excluded, because the server writes them."""
 
     def __init__(self, directories: Iterable[str], patterns: Iterable[str], ignored: Iterable[str] = ()) -> None:
         self.directories = list(directories)
@@ -55,7 +55,7 @@ class Selection:
         return [*self.directories, *_directories_of(self.patterns, self.directories)]
 
     def descends(self, path: str) -> bool:
-        """Return whether to watch the directory ``path``, which is in a watched one, as well."""
+        """Return whether to watch the directory ``path``, an entry of a watched directory, too."""
         if path in self.patterns or any(_is_in(pattern, path) for pattern in self.patterns):
             return True
         if _is_hidden(os.path.basename(path)):
@@ -67,11 +67,11 @@ class Selection:
 class WatchfilesWatcher:
     """A child process that watches source files and reports changes. For --reload.
 
-    It watches ``*.py`` below ``directories``: by default the entries of ``sys.path`` that hold neither the standard
-    library nor installed packages. So ``sys.path`` must be the one of the application (--chdir, --pythonpath). It also
-    watches ``extra`` (--reload-extra-file: a file, a directory with all files below it, or a pattern with ``*`` and
-    ``?``). The child exits with its parent. It takes a moment to start; it finds what has changed until then by the
-    times of the files, except files that were removed.
+    It watches ``*.py`` below ``directories``: by default the entries of ``sys.path`` except the standard library and
+    installed packages. So ``sys.path`` must be the application's (--chdir, --pythonpath). It also watches ``extra``
+    (--reload-extra-file: a file, a directory with all files below it, or a pattern with ``*`` and ``?``). The child
+    exits with its parent. It takes a moment to start; it finds earlier changes by the times of files, but does not find
+    removed files.
 
     Raises WatchError if watchfiles is not installed or the child cannot be started.
     """
@@ -90,7 +90,7 @@ class WatchfilesWatcher:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.setblocking(False)
         self._owner_pid = os.getpid()
-        # The child gets the same sys.path. -c and not -m, which would look in the current directory first.
+        # The child gets this process's sys.path. -c instead of -m, which would search the current directory first.
         program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main({json.dumps(task)!r})"
         try:
             self.pid = _spawn([sys.executable, "-c", program], theirs.fileno())
@@ -108,17 +108,16 @@ class WatchfilesWatcher:
         return float("inf")
 
     def take(self, _now: float) -> list[str]:
-        """Return nothing: :meth:`read` has returned the changes."""
+        """Return an empty list: :meth:`read` returns the changes of this watcher."""
         return []
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when something has changed, or the child has exited."""
+        """Return a descriptor that is readable after a change, or when the child has exited."""
         return self._socket.fileno()
 
     def read(self) -> list[str]:
-        """Return the paths that have changed, in order; empty if there is nothing new after all. Never blocks.
-
-        Raises WatchError when the child cannot watch any more. The caller reports that and calls :meth:`close`.
+        """Return the changed paths, sorted; empty if there are none. Never blocks. Raises WatchError if the child
+        cannot watch any more. The caller reports that and calls :meth:`close`.
         """
         import json
 
@@ -138,7 +137,7 @@ class WatchfilesWatcher:
             changed.update(message["changed"])
 
     def close(self) -> None:
-        """Kill the child and reap it. May be called again. In a forked child it only closes the descriptor."""
+        """Kill the child and reap it. May be called again. In a forked child, only close the descriptor."""
         self._socket.close()
         pid, self.pid = self.pid, 0
         if pid and self._owner_pid == os.getpid():
@@ -152,16 +151,16 @@ class WatchfilesWatcher:
 
 
 class Touches:
-    """The files of --touch-reload, checked with stat(2): one that is touched, replaced or created starts a reload.
-
-    Removing a file starts none.
+    """The files of --touch-reload, checked with stat(2): touching, replacing or creating one starts a reload. Removing
+    one does not.
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._seen = {path: _file_state(path) for path in map(os.path.abspath, paths)}
 
     def changed(self) -> list[str]:
-        """Return the paths that were touched since the last call. Costs one stat(2) for each; call it once a second."""
+        """Return the paths that were touched since the last call. Costs one stat(2) for each path; called once a
+        second."""
         touched = []
         for path, before in self._seen.items():
             now = _file_state(path)
@@ -172,12 +171,12 @@ class Touches:
 
 
 def source_directories(path: Iterable[str]) -> list[str]:
-    """Return the entries of ``path`` (``sys.path``) that hold the user's own modules: directories, without those of the
-    standard library and of installed packages and commands. No entry lies in another."""
+    """Return the entries of ``path`` (``sys.path``) that contain the user's own modules: directories except those of
+    the standard library, installed packages and commands. No entry is inside another."""
     import sysconfig
 
     where = sysconfig.get_paths()
-    # The command kirsch has its own directory on sys.path, as every script has.
+    # The directory of the command kirsch is on sys.path, like that of every script.
     places = [where[name] for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")]
     places.append(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user")))
     installed = [os.path.realpath(place) for place in places]
@@ -191,7 +190,7 @@ def source_directories(path: Iterable[str]) -> list[str]:
 
 
 def main(task_text: str) -> None:
-    """Run the child: report changes on descriptor 0 until the other end is closed."""
+    """Run the child process: report changes on descriptor 0 until the other end is closed."""
     import json
     import socket
 
@@ -229,14 +228,14 @@ def _report_changes(directories: list[str], patterns: list[str], since: int, sen
         paths = sorted(paths)
         for path in paths:
             remove_bytecode(path)
-        # A checkout of another branch changes thousands of files; the first ones suffice, and a message has a size
-        # limit.
+        # A checkout of another branch changes thousands of files; the first ones suffice, and the size of a message is
+        # limited.
         if paths:
             send({"changed": paths[:10]})
 
     class Beginning:
-        """The ``stop_event`` of watchfiles, which asks ``is_set()`` as soon as it watches. The earlier changes are
-        looked for then, so no change is missed in between."""
+        """The ``stop_event`` for watchfiles, which calls ``is_set()`` as soon as it watches. That call searches for
+        earlier changes, so that no change is missed in between."""
 
         has_looked = False
 
@@ -254,8 +253,8 @@ def _report_changes(directories: list[str], patterns: list[str], since: int, sen
 
 
 def _file_time() -> int:
-    """The current time as files have it, to be compared with their times: in nanoseconds, and as coarse as the system's
-    clock for files. It does not matter whether that clock is right."""
+    """Return the current time of the clock for files, in nanoseconds and with its coarse resolution, for comparison
+    with the times of files. So it does not matter whether that clock is right."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("kirsch-now")
     else:
@@ -270,8 +269,8 @@ def _file_time() -> int:
 
 
 def _changed_since(since: int, roots: Iterable[str]) -> Iterable[str]:
-    """Files below ``roots`` that were written, or moved there, after ``since``. A file that is moved keeps the time of
-    its content, but not the time of its inode (``st_ctime_ns``)."""
+    """Yield the files below ``roots`` that were written or moved there after ``since``. A moved file keeps the time
+    of its content, but not that of its inode (``st_ctime_ns``)."""
     for root in roots:
         for directory, directories, names in os.walk(root):
             directories[:] = [name for name in directories if not name.startswith(".") and name not in LEFT_OUT]
@@ -280,13 +279,13 @@ def _changed_since(since: int, roots: Iterable[str]) -> Iterable[str]:
                 try:
                     status = os.stat(path)
                 except OSError:
-                    continue  # a dangling link, or the file was removed again
+                    continue  # a dangling link, or a file that was removed again
                 if max(status.st_mtime_ns, status.st_ctime_ns) > since:
                     yield path
 
 
 def _fixed_part(pattern: str) -> str:
-    """Return the directory that a pattern begins with, without wildcards."""
+    """Return the first part of a pattern, up to the last directory before a wildcard."""
     while _WILD.intersection(pattern):
         pattern = os.path.dirname(pattern)
     return pattern
@@ -297,7 +296,8 @@ def _is_hidden(name: str) -> bool:
 
 
 def _directories_of(patterns: Iterable[str], watched: Iterable[str]) -> list[str]:
-    """Return where files may match: the longest part of each pattern that is a directory without wildcards."""
+    """Return the directories that may contain matches: the longest part of each pattern that is an existing
+    directory without wildcards."""
     found: list[str] = []
     for pattern in patterns:
         directory = pattern
@@ -327,8 +327,8 @@ def _is_source(path: str, directories: Iterable[str]) -> bool:
 
 
 def remove_bytecode(path: str) -> None:
-    """Python uses compiled code if the source has the same size and was changed in the same second (the header of
-    PEP 3147). An edit right after a start may have both, and would not take effect."""
+    """Remove the compiled file of a source. Python would use it if the source has the same size and was changed in
+    the same second (PEP 3147), as after a quick edit, which would then have no effect."""
     from importlib.util import cache_from_source
 
     if path.endswith(".py"):
@@ -351,9 +351,9 @@ def _file_state(path: str) -> tuple[int, int, int] | None:
 
 
 def _spawn(command: list[str], channel: int) -> int:
-    """Start ``command`` with ``channel`` as its standard input. It is not forked, so it has no listening sockets.
+    """Start ``command`` with ``channel`` as its standard input. It is spawned, so it inherits no listening sockets.
 
-    It has a process group of its own, because Ctrl-C in the terminal is for the supervisor, with which it exits.
+    It gets its own process group, because Ctrl-C in the terminal is for the supervisor, with which it exits.
     """
     from kirsch.process.spawn import spawn
 
@@ -361,7 +361,7 @@ def _spawn(command: list[str], channel: int) -> int:
 
 
 def _end_with(supervisor: Any) -> None:
-    """Start a thread that ends this process when the supervisor has exited or closed its end."""
+    """Start a thread that exits this process when the supervisor has exited or closed its end."""
     import threading
 
     def wait() -> None:

@@ -34,23 +34,23 @@ if TYPE_CHECKING:
     from kirsch.supervisor.zygote_pool import Zygote, ZygotePool
 
     class WorkerOwner(Protocol):
-        """The interface of the supervisor, as the worker manager uses it."""
+        """The interface of the supervisor for the worker manager."""
 
         def fork(self, main: Callable[[], int], *channels: Channel) -> int: ...
 
         def start_failed(self, failure: Message, otherwise: str, index: int | None, *, is_trial: bool) -> None:
-            """Handle a worker, or a zygote (``index`` is None), that did not get ready."""
+            """Handle a worker, or a zygote (``index`` is None), that has failed before it was ready."""
 
 
-# Ctrl-C reaches a worker and the supervisor, but not at the same instant.
+# Ctrl-C reaches a worker and the supervisor, but at different moments within this many seconds.
 _SAME_SIGNAL_SECONDS = 0.1
 
-# The next attempt where a worker cannot be forked for lack of descriptors or processes.
+# The seconds until the next attempt, if a worker cannot be forked for lack of descriptors or processes.
 _SHORTAGE_SECONDS = 1.0
 
 
 class WorkerManager:
-    """Adds workers to ``service.workers``, and removes them from it."""
+    """Starts and stops workers, and maintains ``service.workers``."""
 
     def __init__(
         self, service: Service, loop: EventLoop, zygotes: ZygotePool, quarantine: Quarantine, owner: WorkerOwner
@@ -60,13 +60,13 @@ class WorkerManager:
         self._zygotes = zygotes
         self._quarantine = quarantine
         self._owner = owner
-        # Workers that exit without having been told to: when to report it, the text, the reason.
+        # Workers that exit without an order of the supervisor: (time to report, text, reason).
         self._exiting_workers: list[tuple[float, str, str]] = []
 
-    # Starting
+    # Starting workers
 
     def spawn_context(self, generation: Generation) -> worker_process.SpawnContext:
-        """Return what all workers of this generation are given."""
+        """Return the context that all workers of ``generation`` receive."""
         service, resources = self._service, self._service.resources
         others = [each for each in (service.current, service.trial) if each is not None and each is not generation]
         directories = (generation.directory, *(each.directory for each in others))
@@ -92,7 +92,7 @@ class WorkerManager:
                 self._loop.add_reader(worker.channel.fileno(), partial(self._on_channel, worker))
 
     def start(self, number: int, now: float, reason: str) -> None:
-        """Start a worker at index ``number``, unless its backoff delays the next start."""
+        """Start a worker for index ``number``, unless its backoff delays that."""
         service = self._service
         if now < service.index_state(number).backoff.not_before:
             return
@@ -104,21 +104,21 @@ class WorkerManager:
             service.report(ERROR, text)
 
     def start_trial(self, generation: Generation, now: float, reason: str) -> Worker | None:
-        """Start the first worker of a generation that a reload tries. None if it has to wait. Raises OSError."""
+        """Start the first worker of a generation that a reload tries. None if there is no free slot. Raises OSError."""
         return self._spawn(0, generation, now, reason)
 
     def start_failed(self, number: int, at_least: float = 0.5) -> float:
-        """Record that no worker could be started at this index; return the seconds until the next attempt."""
+        """Record that no worker could be started for this index; return the seconds until the next attempt."""
         ready_at = [worker.ready_at for worker in self._service.workers if worker.index == number]
         backoff = self._service.index_state(number).backoff
         return backoff.failed(time.monotonic(), at_least=at_least, ready_at=ready_at)
 
     def _spawn(self, number: int, generation: Generation, now: float, reason: str) -> Worker | None:
-        """Fork a worker, or have the zygote fork it. None if the scoreboard has no free slot. Raises OSError."""
+        """Fork a worker, directly or by the zygote. None if the scoreboard has no free slot. Raises OSError."""
         service, chosen = self._service, generation.chosen
         slot = service.board.claim(generation.number, reason)
         if slot is None:
-            return None  # stopping workers occupy all slots: the next one that exits frees a slot
+            return None  # stopping workers occupy all slots; the next one that exits frees one
         wanted = None if generation is service.current else generation.workers
         limit = chosen.max_requests
         values = {
@@ -159,8 +159,8 @@ class WorkerManager:
         return self._zygotes.current if generation is self._service.current else self._zygotes.trial
 
     def can_start(self, now: float) -> bool:
-        """Return whether a worker can be started. With ``--preload`` that needs a zygote, which is started here if it
-        is due."""
+        """Return whether a worker can be started. With ``--preload`` that needs a zygote, which is started here if
+        due."""
         if not self._service.chosen.preload:
             return True
         if self._zygotes.is_due(now):
@@ -171,10 +171,10 @@ class WorkerManager:
                 self._owner.start_failed(failure, "", None, is_trial=False)
         return self._zygotes.current is not None
 
-    # Deadlines
+    # Deadlines of workers
 
     def due(self) -> float:
-        """Return the time at which :meth:`run_due` has something to do."""
+        """Return the time at which :meth:`run_due` must be called."""
         due = [exiting[0] for exiting in self._exiting_workers]
         due += [min(worker.deadline, worker.expires, self._deadlocked_at(worker)) for worker in self._service.workers]
         return min(due, default=NEVER)
@@ -200,7 +200,8 @@ class WorkerManager:
             self._kill(worker, f"no thread of {worker} has held the GIL for {limit:g} s", dump=True)
 
     def _deadlocked_at(self, worker: Worker) -> float:
-        """Return the time at which its last heartbeat is too old. Its control thread sends one every second."""
+        """Return the time at which the last heartbeat of a worker is too old. Its control thread beats once a
+        second."""
         limit = self._service.chosen.deadlock_timeout
         if not limit or worker.slot is None or worker.state is STARTING or worker.killed:
             return NEVER
@@ -220,17 +221,16 @@ class WorkerManager:
             worker.failure = {"text": text}
             self._kill(worker, f"{worker} was not ready within {limit:g} s", dump=True)
             if not worker.pid:
-                # The zygote has not forked it.
+                # The zygote has not forked the worker.
                 zygote = self._zygote_of(generation)
                 if zygote is not None:
                     kill(zygote.pid, signal.SIGKILL)
                 self._on_gone(worker, None)
 
-    # Stopping
+    # Stopping workers
 
     def retire(self, worker: Worker) -> None:
-        """Stop a worker that is no longer needed. It completes its requests, and answers one more on idle
-        connections."""
+        """Stop a worker that is no longer needed. It completes its requests, and idle connections may send one more."""
         why = worker.stale or "it is no longer needed"
         if worker.stale:
             self._service.board.count_replacement(worker.stale, f"{worker}: {why}")
@@ -239,33 +239,33 @@ class WorkerManager:
 
     def stop(self, worker: Worker, why: str, graceful: float, idle: float | None) -> None:
         if worker.state is STARTING:
-            # The signal ends a worker that does not serve yet. One that has just begun ignores it, and reads the
-            # message.
+            # The signal ends a worker that does not serve yet. A worker that has just begun to serve ignores the signal
+            # and reads the message.
             kill(worker.pid, worker_process.DISMISS_SIGNAL)
             worker.dismissed = True
         worker.channel.send("stop", why=why, graceful_timeout=graceful, idle_timeout=idle)
         self._mark_stopping(worker, graceful)
 
     def drain(self) -> None:
-        """Let all workers serve on, and announce with each response that they will stop."""
+        """Tell all workers to continue to serve, but to announce in each response that they will stop."""
         for worker in self._service.workers:
             worker.channel.send("drain")
             if worker.slot is not None and worker.state is READY:
                 worker.slot.state = SLOT_DRAINING
 
     def announce_certificates(self) -> None:
-        """Let all workers read the certificates anew. One that starts reads them later than this."""
+        """Tell all workers to reread the certificates. A starting worker reads them later anyway."""
         for worker in self._service.workers:
             worker.channel.send("certificates")
 
     def signal(self, number: int) -> None:
         for worker in self._service.workers:
-            # A worker that is not ready has no handler yet, and will open the logs anyway.
+            # A worker that is not ready has no handler yet, and will open the new logs anyway.
             if worker.state is not STARTING:
                 kill(worker.pid, number)
 
     def clear_exiting(self) -> None:
-        """Do not report workers that exited before the whole service stops."""
+        """Do not report workers that have exited, because the whole service stops."""
         self._exiting_workers.clear()
 
     def _mark_stopping(self, worker: Worker, graceful: float) -> None:
@@ -277,7 +277,7 @@ class WorkerManager:
             worker.slot.state = SLOT_STOPPING
 
     def _kill(self, worker: Worker, text: str, *, dump: bool = False) -> None:
-        """Kill a worker; with ``dump`` it writes its stacks to stderr first."""
+        """Kill a worker; with ``dump``, let it write its stacks to stderr first."""
         self._service.report(CRITICAL, f"{text}; it is killed")
         worker.killed = True
         if dump:
@@ -296,18 +296,18 @@ class WorkerManager:
             flag = "" if reason == "broken" else " (--timeout)" if reason == "stuck" else f" (--{reason})"
             self._service.report(INFO, f"replacing {worker}: {text}{flag}")
 
-    # Messages
+    # Messages of workers
 
     def _on_channel(self, worker: Worker) -> None:
         if not self._read_messages(worker):
-            # SIGCHLD reports the exit of the process, which comes after the end of its channel. Where the pid was never
-            # known, no SIGCHLD can be matched.
+            # The end of the channel comes before the exit of the process, which SIGCHLD reports. If the pid was never
+            # known, no SIGCHLD can be matched to the worker: remove it now.
             self._loop.close_channel(worker.channel)
             if not worker.pid:
                 self._on_gone(worker, None)
 
     def _read_messages(self, worker: Worker) -> bool:
-        """Handle the messages that have arrived; False at the end of the channel."""
+        """Handle the messages that have arrived; return False at the end of the channel."""
         handlers: dict[str, Callable[[Worker, Message], None]] = {
             "hello": self._on_hello,
             "ready": self._on_ready,
@@ -322,7 +322,7 @@ class WorkerManager:
                 try:
                     handler(worker, message)
                 except (KeyError, TypeError, ValueError):
-                    # Workers may run as another user, with that user's code in them.
+                    # A worker may run as another user, and its code may send anything.
                     self._service.report(ERROR, f"{worker} sent an invalid message: {message!r:.200}")
         return message is not None
 
@@ -363,11 +363,11 @@ class WorkerManager:
         worker.left = True
 
     def _on_stopping(self, worker: Worker, message: Message) -> None:
-        """Note that the worker stops although the supervisor has not told it to, because of a signal for instance."""
+        """Record that the worker stops without an order of the supervisor, for example because of a signal."""
         if worker.state is READY:
             worker.why = str(message["reason"])
             self._mark_stopping(worker, self._service.chosen.graceful_timeout)
-            # The same signal may be on its way to the supervisor too; then nothing has to be reported or started.
+            # The supervisor may receive the same signal; then nothing is reported or started.
             due = time.monotonic() + _SAME_SIGNAL_SECONDS
             self._exiting_workers.append((due, f"{worker} ends: {message['why']}", worker.why))
             state = self._service.index_state(worker.index)
@@ -376,13 +376,13 @@ class WorkerManager:
                 state.backoff.ended(time.monotonic(), worker.ready_at)  # the application may do so at each start
             state.backoff.not_before = max(state.backoff.not_before, due)
 
-    # Exit
+    # Exit of workers
 
     def on_exit(self, pid: int, code: int) -> bool:
         """Handle the exit of process ``pid`` with ``code`` (-N: killed by signal N); False if it is no worker."""
         worker = self._by_pid(pid)
         if worker is None:
-            # A worker that a zygote has forked sends its pid itself, and that message may not have been read yet.
+            # A worker that a zygote has forked sends its pid itself; that message may not have been read yet.
             for each in self._service.workers:
                 if not each.pid:
                     self._read_messages(each)
@@ -396,7 +396,7 @@ class WorkerManager:
         return next((each for each in self._service.workers if each.pid == pid), None)
 
     def _on_gone(self, worker: Worker, code: int | None) -> None:
-        """Remove a worker that has exited; ``code`` is None if its exit status is unknown."""
+        """Remove a worker that has exited. ``code`` is None if its exit status is unknown."""
         service = self._service
         service.workers.remove(worker)
         self._loop.close_channel(worker.channel)
@@ -413,14 +413,14 @@ class WorkerManager:
         if worker.state is READY:
             self._on_crash(worker, code, how)
         elif code == EXIT_STUCK and "stuck" in (worker.why, worker.stale):
-            return  # the worker has reported it
+            return  # the worker has reported it itself
         elif not worker.killed and code != 0 and not worker.dismissed:
             service.report(WARNING, f"{worker} {how} while it was stopping")
         if service.is_stopping and not worker.dismissed and (worker.killed or code != 0):
             service.exit_status = service.exit_status or 1
 
     def _on_crash(self, worker: Worker, code: int | None, how: str) -> None:
-        """Report a worker that exited while it was serving, and schedule the start of another."""
+        """Report a worker that exited while it was serving, and schedule the start of another one."""
         state = self._service.index_state(worker.index)
         state.reason = worker.why or ("stuck" if code == EXIT_STUCK else "crash")
         self._service.board.count_replacement(state.reason, f"{worker} {how}")
@@ -430,7 +430,7 @@ class WorkerManager:
 
 
 def _is_crash(worker: Worker, code: int) -> bool:
-    """Return whether a request may have ended the worker, rather than the supervisor, a limit or a failed start."""
+    """Return whether a request may have ended the worker, and not the supervisor, a limit or a failed start."""
     if worker.state is STARTING or worker.killed or worker.dismissed or code == EXIT_STUCK:
         return False
     return worker.state is READY or code != 0

@@ -1,8 +1,7 @@
-"""The worker plan: the records of the worker processes, and the decision which to start, replace and stop next.
-
-Each wanted worker has an *index*, from 0. One worker at an index is to stay. While it replaces others, those share its
-index: they are *stale*, and the supervisor stops them as soon as their successor is ready. A reload, a limit or an
-upgrade therefore only marks workers as stale; :func:`plan` decides the rest.
+"""The worker plan: the records of the worker processes, and the decision which to start, replace and stop next. Each
+wanted worker has an *index*, from 0. The workers that it replaces have the same index, and are *stale*: the supervisor
+stops them as soon as their successor is ready. A reload, a limit or an upgrade therefore only marks workers as stale;
+:func:`plan` decides the rest.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ SERVES_ITSELF = "; its stack is above. A module that is served must not start a 
 DUMP_SECONDS = 0.5
 """The seconds in which a child that missed a deadline has to write its stacks before the supervisor kills it."""
 
-# At most this many workers (or as many as are wanted, if that is more) may still be stopping, because of requests or
-# idle connections that they have, before the next worker is replaced.
+# No further worker is replaced while this many workers (or the wanted number, if that is more) are still stopping,
+# because of their requests or idle connections.
 _STOPPING_MAX = 4
 
-# The attributes of a worker that an upgrade hands over.
+# The attributes of a worker that are passed on in an upgrade.
 _HANDED_OVER = (
     "index", "generation", "pid", "state", "started", "ready_at", "expires", "stale", "stale_since", "deadline",
     "killed", "dismissed", "left", "why",
@@ -39,10 +38,9 @@ _HANDED_OVER = (
 
 
 class Worker:
-    """One worker process, from before its fork until waitpid(2) has returned it. Times are seconds of CLOCK_MONOTONIC.
-
-    ``pid`` is 0 until the supervisor knows it. ``stale`` is the reason for which the worker is replaced, and empty
-    while it is not. ``deadline`` is the time at which the current state must have ended.
+    """One worker process, from before its fork until it is reaped. Times are seconds of CLOCK_MONOTONIC. ``pid`` is 0
+    until the supervisor knows it. ``stale`` is the reason why the worker is being replaced, else empty. ``deadline`` is
+    the time at which the current state must have ended.
     """
 
     def __init__(
@@ -56,15 +54,15 @@ class Worker:
         self.pid = 0
         self.state = STARTING
         self.ready_at = NEVER
-        self.expires = NEVER  # --max-lifetime
+        self.expires = NEVER  # the end of --max-lifetime
         self.stale = ""
         self.stale_since = NEVER
         self.deadline = deadline
         self.killed = False
         self.dismissed = False  # the supervisor stopped it before it was ready
         self.left = False  # it accepts no more connections
-        self.why = ""  # the reason for its exit, where that is known beforehand
-        self.name = ""  # the application's name, once this worker is ready
+        self.why = ""  # the reason for its exit, if known beforehand
+        self.name = ""  # the application's name, known when this worker is ready
         self.failure: dict[str, Any] | None = None  # its message ``failed``
         self.processor_time = 0.0
 
@@ -78,8 +76,8 @@ class Worker:
             self.stale_since = now
 
     def export(self) -> dict[str, Any]:
-        """Return what the next image of this program needs to know about the worker, as JSON; the descriptor of its
-        channel stays open over the exec."""
+        """Return JSON data about the worker for the next image of this program. The descriptor of its channel
+        survives the exec."""
         values: dict[str, Any] = {name: getattr(self, name) for name in _HANDED_OVER}
         values = {name: value for name, value in values.items() if value != NEVER}
         slot = -1 if self.slot is None else self.slot.index
@@ -87,7 +85,7 @@ class Worker:
 
     @classmethod
     def adopt(cls, values: dict[str, Any], board: Scoreboard | None) -> Worker:
-        """Return the worker that the previous image exported; without a ``board`` its counters are unknown."""
+        """Return the worker that the previous image has exported. Without a ``board`` its counters are unknown."""
         slot = None if board is None or values["slot"] < 0 else board.slot(values["slot"])
         channel = Channel.adopt(values["channel"])
         worker = cls(values["index"], slot, channel, values["generation"], values["started"], NEVER)
@@ -102,8 +100,8 @@ class Worker:
 
 
 class IndexState:
-    """The state of a worker index that outlives its workers: the earliest time of the next start, and the reason for
-    which the last worker ended."""
+    """The state of a worker index, which outlives its workers: the earliest time of the next start, and the reason
+    why the last worker ended."""
 
     def __init__(self) -> None:
         self.backoff = Backoff()
@@ -112,7 +110,7 @@ class IndexState:
 
 class Plan:
     """The next steps. ``start``: the indexes without a worker. ``replace``: the index whose worker gets a successor
-    now, or None. ``stop``: the workers that are no longer needed."""
+    now, or None. ``stop``: the workers that are not needed."""
 
     def __init__(self) -> None:
         self.start: list[int] = []
@@ -123,7 +121,8 @@ class Plan:
 def plan(workers: Iterable[Worker], count: int) -> Plan:
     """Decide which workers to start, replace and stop, so that each index below ``count`` has one fresh worker.
 
-    One worker is replaced at a time. The caller leaves out the workers of a generation that a reload still tries."""
+    One worker is replaced at a time. The caller omits the workers of a trial.
+    """
     workers = list(workers)
     steps = Plan()
     waiting: list[Worker] = []
@@ -132,7 +131,7 @@ def plan(workers: Iterable[Worker], count: int) -> Plan:
         here = [worker for worker in workers if worker.index == index and worker.is_serving]
         stale = [worker for worker in here if worker.stale]
         fresh = [worker for worker in here if not worker.stale]
-        # A worker that was started for one reload is not needed once the next reload has begun.
+        # A starting worker of one reload is not needed after the next reload has begun.
         steps.stop += [worker for worker in stale if worker.state is STARTING]
         stale = [worker for worker in stale if worker.state is READY]
         if not fresh:

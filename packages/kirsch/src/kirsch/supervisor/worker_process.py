@@ -1,10 +1,10 @@
 """A worker: a process that imports the application and serves it on the sockets of its supervisor.
 
-The supervisor sends a worker messages through the channel (``control_thread.py``). Signals mean the same as without a
-supervisor: TERM stops gracefully, INT and QUIT fast. The workers stay in the supervisor's process group, so that job
-control works and a debugger in the application may read the terminal. Ctrl-C there signals the workers and the
-supervisor at once; both stop, and only the supervisor reports it. A worker ignores signals that mean something to the
-supervisor alone, because ``pkill -HUP kirsch`` sends them to all processes.
+The supervisor sends a worker messages through the channel (``control_thread.py``). Signals have the same effect as
+without a supervisor: TERM stops gracefully, INT and QUIT fast. The workers stay in the supervisor's process group, so
+that job control works and a debugger in the application can read the terminal. Ctrl-C there signals the workers and the
+supervisor at the same time; both stop, and only the supervisor reports it. A worker ignores signals that are only for
+the supervisor, because ``pkill -HUP kirsch`` sends them to all processes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kirsch.supervisor.engine_group import EngineGroup, GroupArguments
     from kirsch.supervisor.privileges import Identity
 
-_REAL_TIME: int | None = getattr(signal, "SIGRTMIN", None)  # real-time signals, which programs do not use otherwise
+_REAL_TIME: int | None = getattr(signal, "SIGRTMIN", None)  # a real-time signal, which programs rarely use
 
 DUMP_SIGNAL: int = signal.SIGXCPU if _REAL_TIME is None else _REAL_TIME
 """Writes the stacks of all threads to stderr. The handler is in C, and so runs even if no thread can take the GIL."""
@@ -48,12 +48,12 @@ DUMP_SIGNAL: int = signal.SIGXCPU if _REAL_TIME is None else _REAL_TIME
 DISMISS_SIGNAL: int = signal.SIGVTALRM if _REAL_TIME is None else _REAL_TIME + 1
 """Ends a child that serves nothing yet, at once and silently. A worker that serves ignores it."""
 
-# The rest of a message has to fit beside it.
+# The limit of a traceback in bytes, so that the rest of the message fits too.
 _TRACEBACK_MAX = 48 << 10
 
 _STUCK = "a request does not end after its deadline"
 _BROKEN = "the application or a library has closed its listening socket"
-_LOST = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EPERM)  # what epoll_ctl and epoll_wait say then
+_LOST = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EPERM)  # the errors of epoll_ctl and epoll_wait after that
 _LOST_DESCRIPTORS = "the application or a library has closed descriptors of the server (os.close, os.closerange)"
 
 _NOT_FOR_WORKERS = ("SIGHUP", "SIGTTIN", "SIGTTOU", "SIGUSR2", "SIGWINCH")
@@ -62,9 +62,7 @@ _OF_BEFORE = ("SIGTERM", "SIGCHLD", "SIGUSR1", "SIGPWR")
 
 class SpawnContext:
     """The context that all workers of one generation receive. A zygote passes it to the workers that it forks.
-
-    ``directories`` are descriptors that the supervisor has open. The first is that of the generation. The child closes
-    all of them.
+    ``directories`` are open descriptors of the supervisor, first that of this generation. The child closes all of them.
     """
 
     def __init__(
@@ -91,7 +89,7 @@ class SpawnContext:
 
 
 class Loaded:
-    """The imported application, its name, and its hooks."""
+    """The imported application with its name and hooks."""
 
     def __init__(self, app: Application, name: str, hooks: Hooks) -> None:
         self.app = app
@@ -100,8 +98,8 @@ class Loaded:
 
 
 class WorkerArguments:
-    """The arguments of one worker. ``index`` counts from 0 and is below ``workers``; ``slot`` is the number of its slot
-    on the scoreboard."""
+    """The arguments of one worker. ``index`` counts from 0 and is below ``workers``; ``slot`` is its slot on the
+    scoreboard."""
 
     def __init__(
         self, context: SpawnContext, channel: Channel, *, index: int, workers: int, slot: int, request_limit: int
@@ -115,7 +113,8 @@ class WorkerArguments:
         self.multiprocess = workers > 1 or context.chosen.max_workers > 1
 
     def join_group(self) -> GroupArguments | None:
-        """Return what the native server needs to share new connections with other workers; None if it does not."""
+        """Return the argument by which the native server balances connections with other workers; None if it does
+        not."""
         group = self.context.group
         if any(listener.set is not None for listener in self.listeners):
             group.close()  # with --reuse-port the kernel chooses the worker
@@ -124,7 +123,7 @@ class WorkerArguments:
 
 
 def main(arguments: WorkerArguments, loaded: Loaded | None = None) -> int:
-    """Serve. ``loaded`` is what the zygote has loaded, if it forked this worker. Return the exit status."""
+    """Run a worker; return the exit status. ``loaded`` is the application, if a zygote has loaded it."""
     arguments.slot.occupy()
     arguments.context.connector.use(arguments.context.chosen.groups)
     arguments.channel.send("hello", pid=os.getpid())
@@ -146,7 +145,7 @@ def main(arguments: WorkerArguments, loaded: Loaded | None = None) -> int:
 
 
 def report_failure(channel: Channel, error: StartupError) -> int:
-    """Send the supervisor the reason why this child cannot serve, for it to report. Return the exit status."""
+    """Report to the supervisor why this child cannot serve. Return the exit status."""
     text = "" if error.cause is None else reports.traceback_text(error.cause)
     summary = "" if error.cause is None else reports.summary(error.cause)
     if len(text) > _TRACEBACK_MAX:
@@ -156,7 +155,7 @@ def report_failure(channel: Channel, error: StartupError) -> int:
 
 
 def set_signals() -> None:
-    """Set the signal dispositions of a child that does not serve yet: a signal ends it at once and silently."""
+    """Set the signal dispositions of a child that does not serve yet: a stop signal ends it at once and silently."""
     signal.set_wakeup_fd(-1)
     for name in _OF_BEFORE:
         if (number := getattr(signal, name, None)) is not None:
@@ -165,12 +164,12 @@ def set_signals() -> None:
     import faulthandler
 
     faulthandler.register(DUMP_SIGNAL, file=2, all_threads=True)
-    # SIGQUIT, because its default disposition writes a core file.
+    # SIGQUIT has a handler, because its default action writes a core file.
     set_handlers({**{getattr(signal, name): do_nothing for name in _NOT_FOR_WORKERS}, signal.SIGQUIT: _leave})
 
 
 def _leave_in_child(arguments: WorkerArguments) -> None:
-    """In a child that the application has forked: it is no worker, and signals do with it what they do by default."""
+    """Restore default signals and close the worker's resources, in a child that the application has forked."""
     from kirsch.supervisor import titles
 
     restore_signals()
@@ -182,8 +181,8 @@ def _leave_in_child(arguments: WorkerArguments) -> None:
 
 
 def restore_signals() -> None:
-    """Set the default dispositions of the signals that a child of the supervisor handles, unless others set_handlers
-    them."""
+    """Restore the default dispositions of the signals that a child of the supervisor handles, unless the application
+    has set other handlers."""
     handlers = dict.fromkeys((*(getattr(signal, name) for name in _NOT_FOR_WORKERS), DISMISS_SIGNAL), do_nothing)
     forks.restore_signals({**handlers, signal.SIGQUIT: _leave}, {})
 
@@ -193,7 +192,7 @@ def _leave(number: int, _frame: FrameType | None) -> None:
 
 
 def load(context: SpawnContext) -> Loaded:
-    """Take on the directory, user and environment of the application, and import it. Raises StartupError."""
+    """Switch to the directory, user and environment of the application, and import it. Raises StartupError."""
     from kirsch.supervisor import notify, privileges
 
     _enter_directory(context)
@@ -240,7 +239,7 @@ def _serve(arguments: WorkerArguments, app: Application, name: str) -> tuple[int
         server.config.request_limit = arguments.request_limit
         server.config.limit_fd = write_fd
 
-    # The engine sends these itself, because a call may keep the GIL, so that no Python thread can.
+    # The engine itself sends these messages, because a call may keep the GIL, so that no Python thread could.
     stuck = control.encode("leaving", reason="stuck", text=_STUCK)
     broken = control.encode("leaving", reason="broken", text=_BROKEN)
     server.config.replacement = (arguments.channel.fileno(), stuck, broken)
@@ -279,16 +278,15 @@ def _serve(arguments: WorkerArguments, app: Application, name: str) -> tuple[int
             raise
         status = bootstrap.EXIT_FAILED
     if signals.ended_by:
-        # The signal's thread may not have sent it yet, and the exit would look like a crash. A second message is
-        # harmless.
+        # The thread of the signal may not have sent this message yet, and the exit would look like a crash. Sending it
+        # twice is harmless.
         report_stop_signal(signals.ended_by)
     return status, server
 
 
 def _report_broken(server: Server, error: BaseException) -> bool:
-    """Report how the application has ended the server from outside of its requests.
-
-    Returns False for a fault of the server's own, which needs its whole traceback.
+    """Report how code of the application outside of requests has ended the server. Returns False for a bug of the
+    server itself, which needs its whole traceback.
     """
     if isinstance(error, OSError) and any(os.strerror(number) in str(error) for number in _LOST):
         server.report(reports.CRITICAL, f"the worker ends: {error}: {_LOST_DESCRIPTORS}")
@@ -302,7 +300,7 @@ def _report_broken(server: Server, error: BaseException) -> bool:
 
 
 async def _check_asgi_ready(arguments: WorkerArguments, app: Application) -> None:
-    """Check the same in the application's loop, when its start-up is complete."""
+    """Do the same as the check of a WSGI application, in the event loop after the lifespan startup."""
     from kirsch.drivers import NotStartedError
     from kirsch.supervisor import readiness
 
@@ -325,7 +323,7 @@ def _own_address(arguments: WorkerArguments) -> tuple[str, str]:
 
 
 def _application_at(path: str, arguments: WorkerArguments, app: Application) -> MountedApplication:
-    """Return the application of ``path`` at the worker's own address, with its place."""
+    """Return the application, with its place, for ``path`` at the worker's own address."""
     if isinstance(app, Mounted):
         return app.find(_own_address(arguments)[0], path)
     return MountedApplication(app, bootstrap.interface(app, arguments.context.chosen), host="", path="", name="")

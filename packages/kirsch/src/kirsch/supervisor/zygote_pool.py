@@ -1,5 +1,4 @@
-"""The zygote pool: the supervisor's side of the zygotes of ``--preload``, the current one and the one that follows
-it."""
+"""The zygote pool: the supervisor's side of the zygotes of ``--preload``, the current one and its successor."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from kirsch.supervisor.worker_process import SpawnContext
 
     class ZygoteOwner(Protocol):
-        """The interface of the supervisor, as the zygote pool uses it."""
+        """The interface of the supervisor for the zygote pool."""
 
         def fork(self, main: Callable[[], int], *channels: Channel) -> int: ...
         def zygote_ready(self, zygote: Zygote) -> None: ...
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Zygote:
-    """One zygote."""
+    """One zygote process, as the supervisor sees it."""
 
     def __init__(self, channel: Channel, deadline: float, timeout: float) -> None:
         self.channel = channel
@@ -44,8 +43,8 @@ class Zygote:
 
 
 class ZygotePool:
-    """``current`` forks the workers of the current generation. ``coming`` still imports the application, and then
-    becomes ``current``. ``trial`` forks the first worker of the generation that a reload tries. Others are exiting."""
+    """``current`` forks the workers of the current generation. ``coming`` is importing the application, and then
+    becomes ``current``. ``trial`` forks the first worker of a reload's trial. Other zygotes are exiting."""
 
     def __init__(self, loop: EventLoop, owner: ZygoteOwner) -> None:
         self._loop = loop
@@ -61,7 +60,7 @@ class ZygotePool:
         return [zygote for zygote in (self.current, self.coming, self.trial, *self._exiting) if zygote is not None]
 
     def start(self, context: SpawnContext, *, is_trial: bool = False) -> None:
-        """Fork a zygote. :meth:`ZygoteOwner.zygote_ready` or ``zygote_failed`` follows. Raises OSError."""
+        """Fork a zygote. Later, :meth:`ZygoteOwner.zygote_ready` or ``zygote_failed`` is called. Raises OSError."""
         timeout = context.chosen.startup_timeout
         ours, theirs = control.pair()
         zygote = Zygote(ours, time.monotonic() + timeout if timeout else NEVER, timeout)
@@ -79,15 +78,15 @@ class ZygotePool:
         self._loop.add_reader(ours.fileno(), partial(self._on_message, zygote))
 
     def is_due(self, now: float) -> bool:
-        """Return whether there is no zygote, and the backoff allows another."""
+        """Return whether there is no zygote, and the backoff allows starting one."""
         return self.current is None and self.coming is None and now >= self._backoff.not_before
 
     def start_failed(self) -> float:
-        """Record that a zygote did not get ready; return the seconds until the next attempt."""
+        """Record that a zygote failed before it was ready; return the seconds until the next attempt."""
         return self._backoff.failed(time.monotonic(), at_least=0.5, ready_at=[self._ready_at])
 
     def begin_trial(self) -> None:
-        """Make the zygote of the trial, if there is one, the current one: a reload has made its generation current."""
+        """Make the trial's zygote, if there is one, the current one: a reload has made its generation current."""
         for zygote in (self.current, self.coming):
             if zygote is not None:
                 self.dismiss(zygote)
@@ -104,8 +103,8 @@ class ZygotePool:
             self.dismiss(zygote)
 
     def dismiss(self, zygote: Zygote) -> None:
-        """Kill a zygote. It serves no request, and its exit functions run in its workers. It may also be stopped, or
-        stuck in an import."""
+        """Kill a zygote. It serves no request, and its exit functions run in its workers, so nothing is lost.
+        SIGKILL, because it may be stopped, or stuck in an import."""
         if zygote in self._exiting:
             return
         if zygote is self.current:
@@ -120,7 +119,8 @@ class ZygotePool:
         self._exiting.append(zygote)
 
     def check_time(self, now: float) -> tuple[float, list[Zygote]]:
-        """Kill zygotes that missed their deadline. Return when to call this again, and those that missed it now."""
+        """Kill zygotes that have missed their deadline. Return the next time to call this, and the zygotes that have
+        just missed it."""
         late = []
         for zygote in self.all():
             if now < zygote.deadline:

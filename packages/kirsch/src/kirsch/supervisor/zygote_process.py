@@ -1,8 +1,8 @@
 """The zygote of ``--preload``: a process that imports the application, serves nothing, and forks the workers.
 
-The workers share its memory. It forks twice and reaps the process in between, so that the worker is orphaned. Orphans
-become children of the supervisor, which has made itself their reaper (prctl(2), PR_SET_CHILD_SUBREAPER). So the
-supervisor reaps every worker, however it was forked. A reload starts another zygote, which imports the changed code.
+The workers share its memory. It forks twice and reaps the process in between, so that the worker is an orphan. Orphans
+become children of the supervisor, which is a subreaper (prctl(2), PR_SET_CHILD_SUBREAPER). So the supervisor reaps
+every worker, whichever process forked it. A reload starts another zygote, which imports the changed code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """Become the parent of all processes that are orphaned below this one. Raises OSError if the system cannot."""
+    """Make this process the parent of all orphans among its descendants. Raises OSError if the system cannot."""
     import errno
 
     if not sys.platform.startswith("linux"):
@@ -41,7 +41,7 @@ def adopt_orphans() -> None:
 
 
 def main(context: SpawnContext, channel: Channel) -> int:
-    """Import the application, report that, and fork workers until the channel ends. Return the exit status."""
+    """Import the application, report the result, and fork workers until the channel ends. Return the exit status."""
     try:
         forks.add(worker_process.restore_signals)
         try:
@@ -51,7 +51,7 @@ def main(context: SpawnContext, channel: Channel) -> int:
     except StartupError as error:
         return worker_process.report_failure(channel, error)
     titles.other("zygote", context.chosen.process_name or loaded.name)
-    # Freeze all objects: a collection in a worker would write to every page of them, and so copy it.
+    # Exempt all objects from garbage collection: in a worker it would write to every page, and so copy the page.
     gc.collect()
     if hasattr(gc, "freeze"):  # PyPy's collector moves objects anyway
         gc.freeze()
@@ -61,7 +61,7 @@ def main(context: SpawnContext, channel: Channel) -> int:
     while True:
         message, fd = channel.receive_with_fd()
         if message is None:
-            # The application's exit functions run in the workers, which served; this process served no request.
+            # Exit functions of the application run in the workers, not here: this process served no request.
             os._exit(0)
         if not message:
             poll.poll()
@@ -81,7 +81,7 @@ def _fork_worker(
     try:
         between = _fork()
     except OSError:
-        theirs.close()  # the supervisor reads the end of the channel, and tries again later
+        theirs.close()  # the supervisor reads end-of-file, and tries again later
         return
     if between:
         theirs.close()
@@ -103,7 +103,7 @@ def _fork_worker(
 
 def _fork() -> int:
     reports.prepare_fork()
-    # gevent's fork would watch for the exit of the child in its hub.
+    # The patched fork of gevent would watch for the child's exit in the hub.
     if (monkey := sys.modules.get("gevent.monkey")) is not None:
         pid: int = monkey.get_original("os", "fork")()
         return pid
@@ -111,7 +111,7 @@ def _fork() -> int:
 
 
 def _thread_names() -> list[str]:
-    """Return the names of the threads that the import of the application started, which no worker will have."""
+    """Return the names of the threads that the application's import has started. Workers will not have them."""
     reports.prepare_fork()
     try:
         count = len(os.listdir("/proc/self/task")) - 1

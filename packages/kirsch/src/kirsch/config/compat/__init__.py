@@ -1,10 +1,8 @@
-"""Options of other servers, and their equivalents: hints for the command line, settings files and the environment, and
-the tables of docs/migrating.md. Imported only when there is a mistake to explain.
-
-Each module that SERVERS names is one server. Its ``OPTIONS`` map spellings, separated by spaces, to an equivalent:
-``--flag VALUE; a note`` is an option of Kirsch, ``=`` (with an optional note) is the same flag, and anything else is an
-instruction. A star in a spelling stands for any text. Of several spellings that match, the one with the most letters
-counts.
+"""Options of other servers and their equivalents, for hints about the command line, settings files and the environment,
+and for the tables of docs/migrating.md. Imported only to explain a mistake. Each module in SERVERS describes one
+server. Its ``OPTIONS`` map spellings, separated by spaces, to an equivalent: ``--flag VALUE; a note`` is an option of
+Kirsch, ``=`` (with an optional note) means the same flag, and other text is an instruction. A star in a spelling
+matches any text. If several spellings match, the one with the most letters is used.
 """
 
 from __future__ import annotations
@@ -36,11 +34,9 @@ _OUR_FLAG = re.compile(rf"(?<![\w=-])--[a-z][a-z0-9-]*(?: {VALUE})?")
 
 
 def hint(flag: str, value: str = "", argv: Sequence[str] = (), *, stars: bool = False) -> str:
-    """Return what to write instead of ``flag`` and its ``value``; nothing if no other server has that option.
-
-    With ``stars``, spellings with a star count too; those also match options that no server has.
-
-    ``argv`` is the whole command line, which the hint for systemd repeats.
+    """Return advice on what to write instead of ``flag`` and its ``value``; empty if no other server has that option.
+    With ``stars``, spellings with a star match too, even options that no server has. ``argv`` is the whole command
+    line, which the hint for systemd repeats.
     """
     found: dict[str, list[str]] = {}
     for server in SERVERS:
@@ -58,7 +54,7 @@ def hint(flag: str, value: str = "", argv: Sequence[str] = (), *, stars: bool = 
 
 
 def _chosen(found: dict[str, list[str]]) -> str:
-    # Hints with the same flags count as equal, even if their notes differ.
+    # Equivalents with the same flags count as equal, even if their notes differ.
     if len({_flags(text) or text for text in found}) == 1:
         return imperative(next(iter(found)))
     return "; ".join(f"{_owners(servers)}: {imperative(text)}" for text, servers in list(found.items())[:2])
@@ -90,20 +86,20 @@ def equivalent(server: str, flag: str, *, stars: bool = True) -> str:
 
 
 def grouped(server: str) -> Iterator[tuple[str, str]]:
-    """(Spellings, equivalent) of each option of a server, grouped as in its module."""
+    """Yield (spellings, equivalent) for each group of options in the module of a server."""
     module = __import__(f"kirsch.config.compat.{SERVERS[server]}", fromlist=["OPTIONS"])
     yield from module.OPTIONS.items()
 
 
 def patterns(server: str) -> Iterator[tuple[str, str]]:
-    """(Spelling, equivalent) of each option of a server."""
+    """Yield (spelling, equivalent) for each option of a server."""
     for spellings, text in grouped(server):
         for spelling in spellings.split():
             yield spelling, text
 
 
 def imperative(text: str) -> str:
-    """Return an equivalent as an instruction."""
+    """Return an equivalent in the form of an instruction."""
     return f"write {text}" if text.startswith("-") else text
 
 
@@ -123,7 +119,7 @@ def near(flag: str) -> str:
 
 
 def key_hint(key: str) -> str:
-    """Return the same as :func:`hint` for a key of a settings file, in which flags have no dashes."""
+    """Return the same as :func:`hint` for a key of a settings file, in which names have no dashes in front."""
     from kirsch.config.compat import gunicorn, hypercorn
 
     name = key.replace("-", "_")
@@ -133,12 +129,12 @@ def key_hint(key: str) -> str:
 
 
 def variable_hint(name: str) -> str:
-    """Return the same for a variable of the environment without its prefix, such as ``PROCESSES``."""
+    """Return the same as :func:`hint` for an environment variable without its prefix, such as ``PROCESSES``."""
     return _with_variables(hint(f"--{name.lower().replace('_', '-')}"))
 
 
 def _with_variables(text: str) -> str:
-    """Return an instruction with variables in place of flags."""
+    """Return an instruction in which flags are replaced by environment variables."""
     if "`" in text:
         return text
 
@@ -151,7 +147,7 @@ def _with_variables(text: str) -> str:
 
 
 def variables(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line for each variable that another server would have read."""
+    """Yield a line for each environment variable that another server would read."""
     if environ.get("FORWARDED_ALLOW_IPS"):
         yield (
             "FORWARDED_ALLOW_IPS in the environment is gunicorn's and uvicorn's and is not read; "
@@ -173,7 +169,7 @@ def variables(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def flag_of_variable(server: str, name: str) -> str:
-    """Return the flag of ``server`` that its variable ``name``, without its prefix, stands for."""
+    """Return the flag of ``server`` that corresponds to its environment variable ``name``, given without its prefix."""
     from kirsch.config.compat import granian
 
     special = granian.VARIABLES.get(name) if server == "granian" else None

@@ -1,7 +1,6 @@
-"""How the command lines of other servers are read: which of their options are switches, name the application, or have
-values to be replaced.
-
-The equivalents of the options are in the module of each server. :mod:`kirsch.config.compat.rules` joins both.
+"""Data about the command lines of other servers: options that are switches, options that name the application, and
+values to be replaced. The module of each server has the equivalents of its options; :mod:`kirsch.config.compat.rules`
+combines both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Turns the command line of another server into settings of Kirsch.
-
-The form of the documentation site does the same in a browser (docs/site/convert.js), by the same rules; the cases of
-tests/converted_commands.py hold both together.
+"""Conversion of the command line of another server to settings of Kirsch. The form of the documentation site does the
+same in a browser (docs/site/convert.js), by the same rules; tests/converted_commands.py tests both with the same cases.
 """
 
 from __future__ import annotations
@@ -22,11 +20,11 @@ LEFT_OUT, BY_HAND, LOOK = "left out", "by hand", "look"
 
 
 class ConversionError(Exception):
-    """A command that is none of a known server, or cannot be split into words. The text is a sentence."""
+    """Raised for a command that starts no known server, or cannot be split into words. The text is a sentence."""
 
 
 class Note:
-    """The result of one option: our words, or one of LEFT_OUT, BY_HAND and LOOK; and a sentence about it."""
+    """The result of converting one option: words for Kirsch, or LEFT_OUT, BY_HAND or LOOK; and a sentence about it."""
 
     __slots__ = ("option", "result", "say")
 
@@ -37,12 +35,12 @@ class Note:
 
     @property
     def needs_reader(self) -> bool:
-        """True if a person has to do something, or should know it."""
+        """True if the note requires an action or attention of a person."""
         return self.result in (BY_HAND, LOOK)
 
 
 class Converted:
-    """One flag of Kirsch with its value (None: a switch), and the option that it is from."""
+    """One flag of Kirsch with its value (None for a switch), and the option from which it was converted."""
 
     __slots__ = ("flag", "origin", "value")
 
@@ -53,7 +51,8 @@ class Converted:
 
 
 class Conversion:
-    """Collects the options of a server, and what becomes of them: ``settings``, ``application`` and ``notes``."""
+    """Collects the options of a server and the results of their conversion: ``settings``, ``application`` and
+    ``notes``."""
 
     def __init__(self, server: str) -> None:
         self.server = rules.of(server)
@@ -71,7 +70,7 @@ class Conversion:
         self._origin = ""
 
     def option(self, name: str, value: str | None, origin: str = "") -> None:
-        """Take the option ``name`` with its value, which is None for a switch. ``origin`` says where it is written."""
+        """Convert the option ``name``; ``value`` is None for a switch. ``origin`` is its place in the source."""
         self.given.add(name)
         rule = self.server.find(name)
         if rule is None:
@@ -81,7 +80,7 @@ class Conversion:
         self.apply(rule, name, value, origin)
 
     def apply(self, rule: Rule, name: str, value: str | None, origin: str = "") -> None:
-        """Take an option whose rule is known."""
+        """Convert an option by its ``rule``."""
         shown = name if value is None else f"{name} {shlex.quote(value)}"
         self._origin = origin or shown
         before = len(self.settings)
@@ -100,7 +99,7 @@ class Conversion:
             self.notes.append(Note(shown, words or result, rule.say))
 
     def words(self, words: Sequence[str]) -> None:
-        """Take the words of a command line behind the name of its program. Raises ConversionError."""
+        """Convert the words of a command line after the program's name. Raises ConversionError."""
         rest = list(words)
         if self.server.subcommand and rest[:1] == [self.server.subcommand]:
             del rest[0]
@@ -114,7 +113,8 @@ class Conversion:
                 continue
             name, value = _split_option(word)
             rule = self.server.find(name)
-            # An option that no table has takes the next word unless that is the last one, probably the application.
+            # Assume that an unknown option takes the next word, unless that is the last one, which probably is the
+            # application.
             takes = rule.takes if rule is not None else len(rest) > 1 and not rest[0].startswith("-")
             if value is None and takes:
                 if not rest:
@@ -123,7 +123,7 @@ class Conversion:
             self.option(name, value)
 
     def finish(self) -> None:
-        """Make one address of its parts, and complete the application and the notes. Call it once, at the end."""
+        """Combine the parts of an address, and complete the application and the notes. Called once, at the end."""
         host, port = self.server.address
         if self._host or self._port or (self.server.listens_elsewhere and not self._listens):
             name = self._host or host
@@ -209,7 +209,7 @@ class Conversion:
         return f":{value}"
 
     def _file(self, word: str) -> str:
-        """Return the name of a script as Kirsch takes it."""
+        """Return the name of a script in the form of Kirsch."""
         path = word if "/" in word else f"./{word}"
         if path.endswith(".py"):
             return path
@@ -220,10 +220,7 @@ class Conversion:
 
 
 def convert(words: Sequence[str]) -> Conversion:
-    """Convert the words of a command, which may have variables and other programs before the server's.
-
-    Raises ConversionError.
-    """
+    """Convert the words of a command, which may begin with variables and other programs. Raises ConversionError."""
     programs = rules.programs()
     for at, word in enumerate(words):
         server = programs.get(word.rpartition("/")[2])
@@ -236,7 +233,7 @@ def convert(words: Sequence[str]) -> Conversion:
 
 
 def _split_option(word: str) -> tuple[str, str | None]:
-    """Split ``--name=VALUE`` or ``-nVALUE``."""
+    """Split ``--name=VALUE`` or ``-nVALUE`` into name and value; the value is None if there is none."""
     if word.startswith("--"):
         name, equals, value = word.partition("=")
         return name, value if equals else None

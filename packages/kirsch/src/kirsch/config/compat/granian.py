@@ -1,5 +1,5 @@
-"""granian's options, and Kirsch's counterpart for each. Its environment variables are the same names after GRANIAN_,
-except for a few."""
+"""granian's options and their equivalents in Kirsch. With a few exceptions, its environment variables are these
+names with the prefix GRANIAN_."""
 
 from kirsch.config.compat import texts
 

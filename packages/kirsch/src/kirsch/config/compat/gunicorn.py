@@ -1,4 +1,4 @@
-"""gunicorn's options, names of its settings file, and hooks, and what Kirsch has for each."""
+"""gunicorn's options, the names in its settings file, and its hooks, with their equivalents in Kirsch."""
 
 from kirsch.config.compat import texts
 

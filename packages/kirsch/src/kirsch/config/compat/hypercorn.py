@@ -1,5 +1,5 @@
-"""hypercorn's options and the names of its settings file, and what Kirsch has for each. hypercorn reads no environment
-variables."""
+"""hypercorn's options and the names in its settings file, with their equivalents in Kirsch. hypercorn reads no
+environment variables."""
 
 from kirsch.config.compat import texts
 

@@ -1,4 +1,4 @@
-"""The options of mod_wsgi-express start-server, and what Kirsch has for each."""
+"""The options of mod_wsgi-express start-server, with their equivalents in Kirsch."""
 
 from kirsch.config.compat import texts
 

@@ -1,7 +1,7 @@
 """The rules by which an option of another server becomes a setting of Kirsch, as data.
 
-They are made from the tables of this package. :mod:`kirsch.config.compat.conversion` applies them, and so does the form
-of the documentation site, in JavaScript (scripts/docs_site/migration.py).
+They are generated from the tables of this package. :mod:`kirsch.config.compat.conversion` applies them, and so does the
+form of the documentation site, in JavaScript (scripts/docs_site/migration.py).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ BESIDE_APPLICATION = "the application is named at the end"
 class Rule:
     """One option of another server.
 
-    ``name`` is its spelling, and a star in it stands for any text. ``takes`` is True if a value follows. ``kind`` says
-    what becomes of it:
+    ``name`` is its spelling; a star in it matches any text. ``takes`` is True if a value follows. ``kind`` is the kind
+    of the conversion:
 
     * ``set``: the flag of Kirsch ``flag``, with the same value
     * ``fixed``: ``flag`` with ``value``
@@ -35,8 +35,8 @@ class Rule:
     * ``omit``: nothing is needed
     * ``hand``: a person has to decide
 
-    ``unit`` is appended to a bare number, ``values`` are flags for values that Kirsch has other words for, and ``say``
-    is a note for the reader.
+    ``unit`` is appended to a bare number, ``values`` maps values to the flags of Kirsch for them, and ``say`` is a note
+    for the reader.
     """
 
     __slots__ = ("flag", "kind", "name", "say", "takes", "unit", "value", "values")
@@ -52,13 +52,13 @@ class Rule:
         self.values: dict[str, str] = {}
 
     def data(self) -> dict[str, object]:
-        """Return the attributes that are not empty, for a script."""
+        """Return the non-empty attributes, for a script."""
         always = ("name", "takes", "kind", "say")
         return {name: getattr(self, name) for name in self.__slots__ if name in always or getattr(self, name)}
 
 
 class ServerRules:
-    """The options of one server, and how its command line is read."""
+    """The options of one server, and data about its command line."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -72,7 +72,8 @@ class ServerRules:
         self._by_name = {rule.name: rule for rule in self.rules}
 
     def find(self, name: str) -> Rule | None:
-        """Return the rule of an option: its own, or that of the family with the most letters."""
+        """Return the rule for an option: the rule of its name, or else the matching one with the longest name; None
+        if unknown."""
         if name in self._by_name:
             return self._by_name[name]
         best: Rule | None = None
@@ -89,7 +90,7 @@ class ServerRules:
         return found
 
     def data(self) -> dict[str, object]:
-        """Return all of it for a script."""
+        """Return all attributes, for a script."""
         names = ("subcommand", "address", "listens_elsewhere", "switches", "takes_files", "remark")
         return {"options": [rule.data() for rule in self.rules], **{name: getattr(self, name) for name in names}}
 
@@ -116,7 +117,7 @@ def programs() -> dict[str, str]:
 
 
 def rule_of(server: str, spelling: str, text: str) -> Rule:
-    """Return the rule of an option, or of a name in a settings file, whose equivalent is ``text``."""
+    """Return the rule for an option, or for a name in a settings file, with the equivalent ``text``."""
     takes = spelling not in command_lines.SWITCHES[server].split()
     rule = _equivalent(spelling, takes, text)
     application = command_lines.APPLICATION.get(server, {}).get(spelling)
@@ -126,13 +127,13 @@ def rule_of(server: str, spelling: str, text: str) -> Rule:
         rule.kind, rule.say = spelling.removeprefix("--"), "one address, HOST:PORT"
     rule.unit = command_lines.UNITS.get(server, {}).get(spelling, "")
     if rule.kind == "set":
-        # A name in a settings file has the values of the flag.
+        # A name in a settings file takes the same values as the flag.
         rule.values = command_lines.VALUES.get(spelling if spelling.startswith("-") else rule.flag, {})
     return rule
 
 
 def _equivalent(spelling: str, takes: bool, text: str) -> Rule:
-    """Return the rule of an option whose equivalent is ``text``."""
+    """Return the rule for an option with the equivalent ``text``."""
     say = text.replace("{systemd}", "write a systemd unit")
     ours = flags()
     if text.startswith("="):
@@ -151,7 +152,7 @@ def _equivalent(spelling: str, takes: bool, text: str) -> Rule:
 
 
 def _kind(flag: str, value: str, takes: bool) -> str:
-    """Return how an option becomes ``flag``, whose value ``value`` stands for in the tables."""
+    """Return the kind of the conversion to ``flag``, for which the tables have ``value``."""
     if flag == "--bind" and value.endswith("?mode=660"):
         return "mode"
     if flag == "--bind" and ("HOST:PORT" in value or "PATH" in value or value == "fd://N"):

@@ -1,4 +1,4 @@
-"""uvicorn's options, and what Kirsch has for each. Its environment variables are these with UVICORN_ in front."""
+"""uvicorn's options, with their equivalents in Kirsch. Its environment variables are these with the prefix UVICORN_."""
 
 from kirsch.config.compat import texts
 

@@ -1,6 +1,6 @@
-"""uWSGI's options, and what Kirsch has for each. It has about a thousand; families are written with a star.
+"""uWSGI's options, with their equivalents in Kirsch. There are about a thousand; families are written with a star.
 
-The more letters of an option a pattern has, the more it counts.
+If several patterns match an option, the one with the most letters is used.
 """
 
 from kirsch.config.compat import texts

@@ -1,4 +1,4 @@
-"""The options of waitress-serve, and what Kirsch has for each."""
+"""The options of waitress-serve, with their equivalents in Kirsch."""
 
 from kirsch.config.compat import texts
 
