@@ -19,7 +19,7 @@ pub(crate) struct CallableHead {
 }
 
 /// Creates a type without methods whose instances are callable. An instance is a `T`, which begins with a
-/// [`CallableHead`]. `dealloc` must drop the other fields and then [free](free) the object. `more` is one further slot.
+/// [`CallableHead`]. `dealloc` must drop the other fields and then [`free`] the object. `more` is one further slot.
 ///
 /// # Errors
 /// `MemoryError`.

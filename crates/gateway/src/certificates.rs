@@ -42,7 +42,7 @@ impl Certificates {
 
 #[pymethods]
 impl Certificates {
-    /// `Certificates(terms)`; see the stub.
+    /// Implements `Certificates(terms)`, which `_native.pyi` documents.
     #[new]
     fn new(terms: &Bound<'_, PyDict>) -> PyResult<Self> {
         let (Agreed { config, identities, warnings }, edge) = agree(terms)?;

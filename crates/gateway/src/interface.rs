@@ -95,7 +95,7 @@ pub(crate) trait Interface: Send + Sync + Sized + 'static {
         input: Input,
     ) -> PyResult<Option<Object>>;
 
-    /// Calls the application.
+    /// Calls the application with its request object and handles.
     ///
     /// # Errors
     /// The exception that the application raised, or one that says why its return value is invalid.

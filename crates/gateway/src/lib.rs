@@ -1,32 +1,32 @@
-//! The gateway between the engine and Python: the only crate of the server that knows the interpreter. It builds the
-//! module `kirsch._native`, whose Python face is described in `packages/kirsch/src/kirsch/_native.pyi`.
+//! The gateway between the engine and Python. It is the only crate of the server that uses the interpreter. It builds
+//! the module `kirsch._native`, which is documented for Python in `packages/kirsch/src/kirsch/_native.pyi`.
 //!
 //! ```text
-//!   server      the class that Python sees: a host of WSGI or of ASGI
-//!   config      what a server is configured with, each setting taken by its name
-//!   resources   what a server is made of: from its configuration to its engines
+//!   server      the Python class of a server: hosts with WSGI, ASGI or both
+//!   config      the settings of a server, each taken by its name
+//!   resources   builds the parts of a server, from its configuration to its engines
 //!   host        engines, threads, calls and their deadlines, for any interface
 //!   wsgi, asgi  interfaces: make environs and scopes, call the application
-//!   mounted     both in one server: which application a request is for (mounts)
-//!   interface   what the host asks of an interface, and an interface of the host
-//!   access_log, log_writer, refusals, scoreboard, limit    what is reported, and to whom
+//!   mounted     several applications in one server; mounts selects one for each request
+//!   interface   the traits between the host and the interfaces
+//!   access_log, log_writer, refusals, scoreboard, limit    logs, counters and other reports
 //!   quarantine  routes whose requests have crashed workers
-//!   rate_limit  how many requests a client may send in a time
+//!   rate_limit  the number of requests that a client may send in a time
 //!   sampling    which requests are traced
 //!   object, gil, guarded, interrupt, stacks, signals       Python objects, locks and threads
-//!   compat      what CPython and PyPy have differently
-//!   forks       children that the application forks
-//!   certificates  those of encrypted listeners; acme obtains them
-//!   group, inotify, thread_name, clock, text, table        the operating system, and text
+//!   compat      functions that differ between CPython and PyPy
+//!   forks       processes that the application forks
+//!   certificates  the certificates of encrypted listeners; acme obtains them
+//!   group, inotify, thread_name, clock, text, table        operating system, text, cached strings
 //! ```
 //!
-//! Two rules hold everywhere: the GIL is taken first and the engine's lock second, and nothing of the application's
-//! runs while that lock is held ([`host`]).
+//! Two rules hold everywhere: a thread takes the GIL first and the engine's lock second, and no application code runs
+//! while the engine's lock is held ([`host`]).
 //!
-//! Ordinary PyO3 is used where a connection or a server begins and ends. What happens for every request is written
-//! against the C API ([`object`], [`wsgi`]), because there the price of one call shows.
+//! Code that runs once for a connection or a server uses ordinary PyO3. Code that runs for every request uses the C API
+//! ([`object`], [`wsgi`]), because there the cost of a single call is measurable.
 //!
-//! Files that know no Python say so in their first line, and are tested without an interpreter, too
+//! A file that uses no Python says so in its first line. Such files are also tested without an interpreter
 //! (`tests/without_python.rs`).
 
 mod access_log;
@@ -124,21 +124,21 @@ mod _native {
     use pyo3::prelude::*;
     use pyo3::types::{PyDict, PyTuple};
 
-    /// See the stub.
+    /// Checks an access log format. Raises `ValueError` that says why it is invalid.
     #[pyfunction]
     #[pyo3(signature = (log_format, /))]
     fn check_access_log_format(log_format: &str) -> PyResult<()> {
         crate::access_log::check_format(log_format)
     }
 
-    /// See the stub.
+    /// Checks a list of trusted addresses. Raises `ValueError` that says which entry is invalid.
     #[pyfunction]
     #[pyo3(signature = (addresses, /))]
     fn check_addresses(addresses: &str) -> PyResult<()> {
         crate::proxies::trusted(addresses).map(drop)
     }
 
-    /// See the stub.
+    /// Returns the client of a request with these field lines from `peer`. Raises `ValueError` on an error.
     #[pyfunction]
     #[pyo3(signature = (trusted_proxies, forwarded, peer, lines, *, host = false, prefix = false))]
     #[allow(clippy::needless_pass_by_value, reason = "they are Python's arguments")]
@@ -153,7 +153,7 @@ mod _native {
         crate::proxies::client(trusted_proxies, forwarded, peer, &lines, (host, prefix))
     }
 
-    /// See the stub.
+    /// Returns the index of the mount for a host and a decoded path; `None` if no mount matches.
     #[pyfunction]
     #[allow(clippy::needless_pass_by_value, reason = "they are Python's arguments")]
     fn find_mount(places: Vec<(String, String)>, host: &str, path: &str) -> Option<usize> {
@@ -161,33 +161,33 @@ mod _native {
         crate::mounts::Mounts::new(places).at(host, path)
     }
 
-    /// See the stub.
+    /// Returns true if a request id from a client or proxy is short and plain enough for logs.
     #[pyfunction]
     fn is_request_id(given: &str) -> bool {
         access_log::is_request_id(given.as_bytes())
     }
 
-    /// See the stub.
+    /// Makes a private key (PEM) and a certificate signing request (DER) for a name.
     #[pyfunction]
     #[pyo3(signature = (name, /))]
     fn make_request(name: &str) -> PyResult<(String, Vec<u8>)> {
         crate::acme::make_request(name)
     }
 
-    /// See the stub.
+    /// Makes the key and the certificate (PEM) that answer a challenge of TLS-ALPN-01.
     #[pyfunction]
     #[pyo3(signature = (name, key_authorization, /))]
     fn make_challenge(name: &str, key_authorization: &str) -> PyResult<(String, String)> {
         crate::acme::make_challenge(name, key_authorization)
     }
 
-    /// See the stub.
+    /// Makes the key and the certificate (PEM) of a certificate authority for development.
     #[pyfunction]
     fn make_authority() -> PyResult<(String, String)> {
         crate::acme::make_authority()
     }
 
-    /// See the stub.
+    /// Makes a key and a certificate (PEM) for these names, issued by such an authority.
     #[pyfunction]
     #[pyo3(signature = (authority_key, names, /))]
     #[allow(clippy::needless_pass_by_value, reason = "they are Python's arguments")]
@@ -195,7 +195,7 @@ mod _native {
         crate::acme::issue_certificate(authority_key, &names)
     }
 
-    /// See the stub.
+    /// Permanently restricts the files that this process may read and write.
     #[pyfunction]
     #[pyo3(signature = (writable, readable, /))]
     #[allow(clippy::needless_pass_by_value, reason = "they are Python's arguments")]
@@ -203,19 +203,19 @@ mod _native {
         crate::acme::confine(writable, &readable)
     }
 
-    /// See the stub.
+    /// Replaces the alternate signal stack of this thread if it is too small for all signals at once.
     #[pyfunction]
     fn make_room_for_signals() -> PyResult<()> {
         Ok(signals::make_room()?)
     }
 
-    /// See the stub.
+    /// Initializes an empty list of routes in quarantine.
     #[pyfunction]
     fn start_quarantine(memory: &Bound<'_, PyAny>, hash_key: [u64; 2]) -> PyResult<()> {
         quarantine::start(memory, hash_key)
     }
 
-    /// See the stub.
+    /// Replaces the list of routes in quarantine.
     #[pyfunction]
     fn publish_quarantine(
         memory: &Bound<'_, PyAny>,
@@ -225,37 +225,37 @@ mod _native {
         quarantine::publish(memory, recording, routes)
     }
 
-    /// See the stub.
+    /// Returns the routes in quarantine.
     #[pyfunction]
     fn quarantined_routes(memory: &Bound<'_, PyAny>) -> PyResult<Vec<quarantine::ListedRoute>> {
         quarantine::listed(memory)
     }
 
-    /// See the stub.
+    /// Returns the content of a worker's table of routes.
     #[pyfunction]
     fn recorded_routes(memory: &Bound<'_, PyAny>) -> PyResult<(u64, u64, Vec<quarantine::RecordedRoute>)> {
         quarantine::recorded(memory)
     }
 
-    /// See the stub.
+    /// Returns how many token buckets were evicted before they were full.
     #[pyfunction]
     fn rate_limit_evictions(memory: &Bound<'_, PyAny>) -> PyResult<u64> {
         rate_limit::given_up(memory)
     }
 
-    /// See the stub.
+    /// Returns the tokens taken on this host since the last call, for other hosts.
     #[pyfunction]
     fn take_rate_limit_debts(memory: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
         rate_limit::take_debts(memory)
     }
 
-    /// See the stub.
+    /// Records tokens taken on other hosts.
     #[pyfunction]
     fn add_rate_limit_debts(memory: &Bound<'_, PyAny>, debts: &[u8]) -> PyResult<()> {
         rate_limit::add_debts(memory, debts)
     }
 
-    /// See the stub.
+    /// Names the calling thread for the operating system.
     #[pyfunction]
     fn name_thread(name: &str) {
         thread_name::set(name);

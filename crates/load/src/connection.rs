@@ -18,7 +18,7 @@ pub(crate) enum Stage {
     Knocking,
     Opening,
     Open,
-    /// No more requests are sent. The side that closes a TCP connection first keeps the port in TIME_WAIT for a minute,
+    /// No more requests are sent. The side that closes a TCP connection first keeps the port in `TIME_WAIT` for a minute,
     /// so the server gets a moment to close first.
     Lingering,
 }

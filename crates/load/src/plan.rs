@@ -90,7 +90,7 @@ pub struct Plan {
     /// The TLS settings; `None`: no TLS.
     #[serde(default)]
     pub tls: Option<Tls>,
-    /// The version of HTTP.
+    /// The version of HTTP in which requests are sent.
     #[serde(default)]
     pub version: Version,
     /// The number of requests that one connection serves.
@@ -110,7 +110,7 @@ pub struct Plan {
     pub order: Order,
     /// The requests to choose from.
     pub requests: Vec<Request>,
-    /// The checks of every response, unless a request has its own.
+    /// The checks of the responses to requests without checks of their own.
     #[serde(default)]
     pub checks: Checks,
     /// The start time in seconds since 1970, for the driver of the generator; `None`: at once.
@@ -130,7 +130,7 @@ pub struct Plan {
 pub struct Target {
     /// The value of the Host field: `uri-host [":" port]` (RFC 9110 section 7.2).
     pub host: String,
-    /// TCP addresses.
+    /// The TCP addresses, used in turn; empty for a Unix socket.
     #[serde(default)]
     pub addresses: Vec<SocketAddr>,
     /// A path, or `@` and a name in Linux's abstract namespace.
@@ -148,7 +148,7 @@ pub enum Model {
     Open(Open),
 }
 
-/// The closed model.
+/// The parameters of the closed model.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Closed {
@@ -176,7 +176,7 @@ pub enum Thinking {
     Exponential,
 }
 
-/// The open model.
+/// The parameters of the open model.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Open {
@@ -271,7 +271,7 @@ pub enum Version {
     #[default]
     #[serde(rename = "1.1")]
     Http11,
-    /// HTTP/2.
+    /// HTTP/2, negotiated by ALPN with TLS, and by prior knowledge without TLS.
     #[serde(rename = "2")]
     Http2,
 }

@@ -122,7 +122,7 @@ pub struct Measured {
     pub connect: Times,
     /// The times between an arrival and its notice by the generator.
     pub lag: Times,
-    /// The time series.
+    /// The intervals of the time series.
     pub series: Vec<Interval>,
     /// The processor time that the generator used.
     pub processor: Processor,
@@ -208,13 +208,13 @@ pub struct Bytes {
 pub struct Times {
     /// The number of times.
     pub count: u64,
-    /// The shortest time.
+    /// The exact shortest time.
     pub min: Option<f64>,
     /// The exact mean.
     pub mean: Option<f64>,
     /// The exact population standard deviation.
     pub sd: Option<f64>,
-    /// The longest time.
+    /// The exact longest time.
     pub max: Option<f64>,
     /// The histogram in HdrHistogram's format V2, compressed, in base64.
     pub histogram: String,

@@ -24,7 +24,7 @@ const FIELDS: [u8; 2] = [1, 9];
 /// The next event in the input. A request is identified by its index among the unanswered ones.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// More input is needed.
+    /// The input has no complete event; more is needed.
     More,
     /// An event that concerns no single request.
     Nothing,

@@ -46,7 +46,7 @@ struct HttpCallState {
 /// The event on which a task waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitFor {
-    /// A message.
+    /// A message that `receive` can return.
     Message,
     /// The client has read output, so there is room in the output buffer.
     Room,
@@ -77,7 +77,7 @@ pub(super) enum Body {
     Arriving,
     /// The application has received the end of the body.
     Ended,
-    /// The rest of the body will not arrive.
+    /// The rest of the body will not arrive, for example because it is malformed.
     Broken,
 }
 
@@ -121,7 +121,7 @@ impl HttpCall {
         Ok(!self.exchange.is_websocket(py) || self.exchange.websocket_end(py)?.is_some())
     }
 
-    /// Closes the WebSocket, if it is open.
+    /// Closes the WebSocket with this code and reason, if it is open.
     fn close(&self, py: Python<'_>, code: u16, reason: &str) -> PyResult<()> {
         match CloseCode::new(code) {
             Some(code) => self.exchange.close_websocket(py, code, reason),

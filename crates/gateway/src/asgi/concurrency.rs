@@ -102,7 +102,7 @@ pub(crate) enum FirstStep {
 pub(crate) trait Operation: Sized + Send + 'static {
     type Waiter: TaskWaiter;
 
-    /// Runs one step.
+    /// Runs the next step of the operation.
     ///
     /// # Errors
     /// `RuntimeError` if the operation had ended before; any exception of the step, which ends the operation.
@@ -112,7 +112,7 @@ pub(crate) trait Operation: Sized + Send + 'static {
     /// before.
     fn throw(&self, py: Python<'_>, error: PyErr) -> PyErr;
 
-    /// Ends the operation.
+    /// Ends the operation. A later step raises `RuntimeError`.
     fn close(&self, py: Python<'_>);
 
     /// Returns the warning for an operation that was never awaited; `None` if it was awaited.

@@ -190,7 +190,7 @@ unsafe extern "C" fn drop_channel(object: *mut ffi::PyObject) {
     }
 }
 
-/// `receive()`
+/// Implements `receive()`.
 unsafe extern "C" fn call_receive(
     callable: *mut ffi::PyObject,
     _arguments: *const *mut ffi::PyObject,
@@ -212,7 +212,7 @@ unsafe extern "C" fn call_receive(
     )
 }
 
-/// `send(message)`
+/// Implements `send(message)`.
 unsafe extern "C" fn call_send(
     callable: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,

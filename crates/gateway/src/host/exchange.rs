@@ -3,10 +3,10 @@
 //!
 //! * the state is [`Guarded`], and this guard is the innermost lock: no code may call Python while it holds the guard;
 //! * the host stores the ticket in the exchange, and removes it, only while the engine is locked (and stores it before
-//! the application receives the exchange). So a thread that finds a ticket while the engine is locked reaches the
-//! connection of this response and no other;
+//!   the application receives the exchange). So a thread that finds a ticket while the engine is locked reaches the
+//!   connection of this response and no other;
 //! * an exchange that the application has kept may outlive its server; its methods then report that the response has
-//! ended.
+//!   ended.
 //!
 //! Only the host sees the state; interfaces use the `pub(crate)` methods of [`Exchange`].
 

@@ -98,7 +98,7 @@ pub(crate) struct Listening<I: Interface> {
 /// The settings for the handling of each message.
 #[derive(Clone, Copy)]
 pub(super) struct MessageRules {
-    /// The time limit of the handler for one message.
+    /// The time limit for the handling of one message.
     pub(super) limit: Limit,
     pub(super) route_key: Option<RouteKey>,
 }

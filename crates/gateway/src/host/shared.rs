@@ -133,7 +133,7 @@ impl ControlRequest {
         Self { stop: Some(stop), ..Self::default() }
     }
 
-    /// Adds the requests of `other`.
+    /// Adds the requests of `other` to these.
     pub(super) fn add(&mut self, other: Self) {
         self.stop = other.stop.map(|stop| stop.and(self.stop)).or(self.stop);
         self.drain |= other.drain;

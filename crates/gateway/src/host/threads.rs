@@ -98,7 +98,7 @@ pub(crate) struct Polled<I: Interface> {
 /// The result of one iteration of a loop that hosts the engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Iteration {
-    /// True if code of the application may have run.
+    /// True if the iteration may have run application code.
     pub(crate) has_run: bool,
     /// True if the descriptor of [`Host::watch_beside`] is ready.
     pub(crate) is_beside_ready: bool,

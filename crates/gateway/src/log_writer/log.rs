@@ -32,7 +32,7 @@ const NOTICES: usize = 8;
 
 /// The number of lines that this process has dropped.
 pub(super) static DROPPED: AtomicU64 = AtomicU64::new(0);
-/// All logs of this process.
+/// All logs of this process that have not been dropped.
 pub(super) static ALL: Mutex<Vec<Weak<Log>>> = Mutex::new(Vec::new());
 
 /// Returns the number of lines that this process has dropped.

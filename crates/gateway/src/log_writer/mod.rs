@@ -5,7 +5,7 @@
 //! engine's lock, so only the log is delayed. Two cheaper ways are not sufficient:
 //!
 //! * `O_NONBLOCK` belongs to the open file description. Standard error shares it with the shell and with every other
-//! process of the terminal, which would all get `EAGAIN`.
+//!   process of the terminal, which would all get `EAGAIN`.
 //! * The result of `poll(2)` before `write(2)` is valid only until another process fills the pipe.
 //!
 //! ```text

@@ -55,7 +55,7 @@ pub(super) struct Pace {
 #[derive(Clone, Copy)]
 pub(super) struct Buckets<'a>(pub(super) &'a BucketWords);
 
-/// A set of buckets.
+/// One set of the hash table: the keys, the times and the debts of its buckets.
 struct BucketSet<'a> {
     keys: &'a [AtomicU64],
     full_at: &'a [AtomicU64],

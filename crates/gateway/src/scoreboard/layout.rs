@@ -111,7 +111,7 @@ pub(crate) enum Histogram {
     /// The time from the moment when a request is complete until the application is called; 0 if it did not have to
     /// wait.
     QueueWait,
-    /// From the call of the application to the end of its response.
+    /// The time from the call of the application to the end of its response.
     ServiceTime,
     /// The time for which a thread waits for the GIL after it has waited for the engine.
     InterpreterWait,

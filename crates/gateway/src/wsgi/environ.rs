@@ -3,10 +3,10 @@
 //! Building an environ from an empty dict takes longer than the rest of the server, so it is never done:
 //!
 //! * All that does not depend on the request is in a *base* for each listener. An environ starts as a copy of the base,
-//! which CPython makes in one step. The base has an entry for each variable that every request sets, so setting them
-//! never resizes the copy.
+//!   which CPython makes in one step. The base has an entry for each variable that every request sets, so setting them
+//!   never resizes the copy.
 //! * If the header block of a connection repeats with a few other values ([`RequestHead::changed`]), the environ is a
-//! copy of the *template* that was made from the block that the reader has kept.
+//!   copy of the *template* that was made from the block that the reader has kept.
 //! * The key and the value of a line that repeats, on any connection, are found in a table.
 //!
 //! Each request has its own dict; only immutable values are shared. A dict that the application left unchanged is

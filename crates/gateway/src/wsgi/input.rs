@@ -119,7 +119,7 @@ impl Inputs {
         })
     }
 
-    /// Sets `kirsch.disconnected`.
+    /// Sets `kirsch.disconnected` to the function that asks whether the client has left.
     pub(crate) fn set_disconnected(&self, py: Python<'_>, environ: &Object, handles: &WsgiHandles) -> PyResult<()> {
         assign(py, environ, &self.disconnected, handles.disconnected())
     }

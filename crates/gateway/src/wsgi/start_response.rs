@@ -204,7 +204,7 @@ unsafe extern "C" fn drop_companion(object: *mut ffi::PyObject) {
     }
 }
 
-/// `start_response(status, response_headers, exc_info=None)`
+/// Implements `start_response(status, response_headers, exc_info=None)`.
 unsafe extern "C" fn call_start_response(
     callable: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,
@@ -376,7 +376,7 @@ unsafe fn error_of(py: Python<'_>, exc_info: *mut ffi::PyObject) -> PyErr {
     }
 }
 
-/// `write(body_data)`
+/// Implements `write(body_data)`.
 unsafe extern "C" fn call_write(
     callable: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,
@@ -413,7 +413,7 @@ unsafe fn write(py: Python<'_>, callable: *mut ffi::PyObject, data: *mut ffi::Py
     }
 }
 
-/// `environ['kirsch.disconnected']()`
+/// Implements `environ['kirsch.disconnected']()`.
 unsafe extern "C" fn call_disconnected(
     callable: *mut ffi::PyObject,
     _arguments: *const *mut ffi::PyObject,

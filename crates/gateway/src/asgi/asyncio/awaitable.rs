@@ -126,7 +126,7 @@ unsafe extern "C" fn dealloc<O: Operation<Waiter = LoopFuture>>(object: *mut ffi
     }
 }
 
-/// `__await__`, `__iter__`
+/// Implements `__await__` and `__iter__`.
 unsafe extern "C" fn itself(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: the interpreter calls this attached, with a live object.
     unsafe { Object::from_borrowed(object) }.into_ptr()
@@ -183,7 +183,7 @@ unsafe extern "C" fn send<O: Operation<Waiter = LoopFuture>>(
     )
 }
 
-/// `throw(kind, value=None, traceback=None)`
+/// Implements `throw(kind, value=None, traceback=None)`.
 unsafe extern "C" fn throw<O: Operation<Waiter = LoopFuture>>(
     object: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,
@@ -207,7 +207,7 @@ unsafe extern "C" fn throw<O: Operation<Waiter = LoopFuture>>(
     )
 }
 
-/// `close()`
+/// Implements `close()`.
 unsafe extern "C" fn close<O: Operation<Waiter = LoopFuture>>(
     object: *mut ffi::PyObject,
     _: *mut ffi::PyObject,

@@ -252,7 +252,7 @@ impl FutureObject {
         self.event_loop.bind(py).call_method(how, (function.bind(py), myself.bind(py)), Some(&keywords)).map(drop)
     }
 
-    /// `add_done_callback(callback, *, context=None)`
+    /// Implements `add_done_callback(callback, *, context=None)`.
     fn add_callback(&self, py: Python<'_>, myself: &Object, function: Object, context: Object) -> PyResult<()> {
         let callback = Callback { function, context };
         // A replaced callback is dropped outside of the guard.
@@ -288,7 +288,7 @@ impl FutureObject {
         }
     }
 
-    /// `result()`
+    /// Implements `result()`.
     fn result(&self, py: Python<'_>) -> PyResult<()> {
         let (is_cancelled, message) = self.state.with(py, |state| (state.is_cancelled, state.message.take()));
         if !is_cancelled {
@@ -397,13 +397,13 @@ unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
     0
 }
 
-/// `get_loop()`
+/// Implements `get_loop()`.
 unsafe extern "C" fn get_loop(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: the interpreter calls this attached, with an object of `Futures`.
     unsafe { FutureObject::of(object).event_loop.clone_ref(Python::assume_attached()).into_ptr() }
 }
 
-/// `add_done_callback(callback, *, context=None)`
+/// Implements `add_done_callback(callback, *, context=None)`.
 unsafe extern "C" fn add_done_callback(
     object: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,
@@ -434,7 +434,7 @@ unsafe extern "C" fn add_done_callback(
     )
 }
 
-/// `cancel(msg=None)`
+/// Implements `cancel(msg=None)`.
 unsafe extern "C" fn cancel(
     object: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,
@@ -457,7 +457,7 @@ unsafe extern "C" fn cancel(
     )
 }
 
-/// `result()`
+/// Implements `result()`.
 unsafe extern "C" fn result(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: the interpreter calls this attached, with an object of `Futures`.
     let (py, it) = unsafe { (Python::assume_attached(), FutureObject::of(object)) };
