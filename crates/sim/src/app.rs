@@ -292,7 +292,9 @@ impl<P: Simulated> Records<P> {
             self.shared.fail(|| format!("request {id} is called, whose peer had left while it was queued"));
         }
         // The reset of a request of HTTP/2 may have been received with it, and not have been read.
-        if record.was_queued && self.network.borrow().has_received_reset(id) && !self.plan.is_http2 {
+        let network = self.network.borrow();
+        let is_reset = network.seen_resets.contains(&id) || !self.plan.is_http2 && network.has_received_reset(id);
+        if record.was_queued && is_reset {
             self.shared.fail(|| format!("request {id} is called, whose client had reset it while it was queued"));
         }
         if let (Some(limit), Some(ready)) = (self.plan.config.queue_timeout, record.ready) {

@@ -9,6 +9,10 @@ use wire::http2::{ClientConnection, ClientEvent, ErrorCode};
 const STREAM_WINDOW: u32 = 32 << 10;
 const CONNECTION_WINDOW: u32 = 150_000;
 
+/// A frame of HTTP/2 that is answered with the same bytes and a flag (RFC 9113 section 6.7).
+const PING: u8 = 6;
+const ACK: u8 = 1;
+
 /// The client's end of a connection's protocol. An exchange is named by its index: the exchanges begin in their order.
 #[derive(Debug)]
 pub(crate) enum Dialect {
@@ -39,6 +43,8 @@ pub(crate) enum ServerMessage<'a> {
     End { index: usize },
     /// The server has reset an exchange. `is_refused`: it was not begun.
     Reset { index: usize, is_refused: bool },
+    /// The server has read everything up to the client's reset of an exchange.
+    ResetSeen { index: usize },
 }
 
 impl Dialect {
@@ -112,7 +118,12 @@ impl Dialect {
     pub(crate) fn reset(&mut self, index: usize, out: &mut Vec<u8>) {
         match self {
             Self::Frames { .. } => frame(RESET, number(index), b"", out),
-            Self::Http2(client) => client.reset(stream_of(index), ErrorCode::Cancel, out),
+            Self::Http2(client) => {
+                client.reset(stream_of(index), ErrorCode::Cancel, out);
+                // The answer tells that the server has read the reset.
+                out.extend_from_slice(&[0, 0, 8, PING, 0, 0, 0, 0, 0]);
+                out.extend_from_slice(&u64::from(number(index)).to_be_bytes());
+            }
         }
     }
 
@@ -196,6 +207,11 @@ impl Dialect {
             client.next(input).map_err(|violation| format!("the server breaks a rule: {violation:?}"))?;
         let index = |stream: u32| stream as usize / 2;
         let mut flowed = 0;
+        if let [_, _, 8, PING, ACK, _, _, _, _, payload @ ..] = &input[..used] {
+            let seen = payload.iter().fold(0, |number, &byte| number << 8 | usize::from(byte)) - 1;
+            take(self, ServerMessage::ResetSeen { index: seen })?;
+            return Ok(used);
+        }
         let (first, second) = match event {
             ClientEvent::More => return Ok(0),
             // Interim responses mean nothing to this client.

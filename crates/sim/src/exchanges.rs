@@ -121,6 +121,8 @@ pub(crate) struct Exchanges {
     pub(crate) goes_away_at: Option<Micros>,
     /// True if the server has ended the connection because the client does what attackers do.
     pub(crate) is_scolded: bool,
+    /// Requests whose resets the server has read since this was last reported.
+    seen_resets: Vec<usize>,
     /// Index of the exchange whose body was continued last.
     turn: usize,
 }
@@ -138,6 +140,7 @@ impl Exchanges {
             may_begin_at: 0,
             goes_away_at: None,
             is_scolded: false,
+            seen_resets: Vec::new(),
             turn: 0,
         }
     }
@@ -155,6 +158,7 @@ impl Exchanges {
     pub(crate) fn write(&mut self, connection: usize, sent: usize, out: &mut Vec<u8>, network: &mut Network) -> Micros {
         let now = self.shared.now();
         let world = Rc::clone(&self.world);
+        network.seen_resets.extend(self.seen_resets.drain(..));
         self.dialect.write_control(out);
         let mut next = self.begin(out);
         for (index, exchange) in self.all.iter_mut().enumerate() {
@@ -296,6 +300,7 @@ impl Exchanges {
             | ServerMessage::Data { index, .. }
             | ServerMessage::End { index }
             | ServerMessage::Reset { index, .. } => index,
+            ServerMessage::ResetSeen { index } => return self.take_seen(index),
         };
         let Some(exchange) = self.all.get_mut(index).filter(|exchange| exchange.begun.is_some()) else {
             return wrong("a message for an exchange that was never begun");
@@ -341,13 +346,17 @@ impl Exchanges {
             }
             ServerMessage::Reset { is_refused: true, .. } => exchange.end = Some((now, End::Refused)),
             ServerMessage::Reset { is_refused: false, .. } => exchange.end = Some((now, End::Cut)),
-            ServerMessage::Settings(_)
-            | ServerMessage::GoAway { .. }
-            | ServerMessage::Broken { .. }
-            | ServerMessage::Windows => {}
+            _ => {}
         }
         self.may_begin_at = now + self.thinks;
         self.shared.trace(|| format!("peer {}: request {id} ends: {:?}", self.peer, self.all[index].end));
+        Ok(())
+    }
+
+    /// Takes the news that the server has read the reset of an exchange.
+    fn take_seen(&mut self, index: usize) -> Result<(), String> {
+        let reset = self.all.get(index).filter(|exchange| exchange.reset.is_some());
+        self.seen_resets.push(reset.ok_or("an answer that nothing asked for")?.id);
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 use super::Checker;
 use crate::app::{CallEnd, Record};
 use crate::clock::{EARLY, LINGER, MILLI, Micros, micros};
-use crate::exchanges::{End, Exchange, Response, is_garbage, plan_of};
+use crate::exchanges::{End, Exchange, Exchanges, Response, is_garbage, plan_of};
 use crate::frames::Simulated;
 use crate::net::History;
 use crate::peer::{Ending, Peer};
@@ -34,6 +34,14 @@ impl<P: Simulated> Checker<'_, P> {
                 }
                 continue;
             };
+            if !exchange.has_page()
+                && self.had_to_announce_end(exchanges, begun)
+                && exchange
+                    .end
+                    .is_some_and(|(end, how)| how == End::Whole && exchanges.goes_away_at.is_none_or(|at| at > end))
+            {
+                return fail(format!("request {} is answered, and the drain was not announced before", exchange.id));
+            }
             let judged = match (exchange.end, &exchange.response) {
                 (Some((_, End::Whole)), Some(response)) => self.check_whole(peer, exchange, response, &history),
                 (Some((_, End::Whole)), None) => Err("an end without a response".to_owned()),
@@ -46,6 +54,14 @@ impl<P: Simulated> Checker<'_, P> {
                 return fail(format!("{what}: {exchange:?}, {record:?}, {history:?}, {:?}", peer.ending));
             }
         }
+    }
+
+    /// Returns true if the server knows, when it reads what a client has sent at `sent`, that it drains, and that the
+    /// connection is not a new one.
+    fn had_to_announce_end(&self, exchanges: &Exchanges, sent: Micros) -> bool {
+        let mut before = exchanges.all.iter().filter(|exchange| exchange.end.is_some_and(|(end, _)| end < sent));
+        let had_request = before.any(|exchange| self.world.records().requests[exchange.id].begun.is_some());
+        had_request && self.world.draining_since.is_some_and(|since| since < sent)
     }
 
     /// Returns true if the connection may have been idle for too long at `at`, when the server announced its end to the

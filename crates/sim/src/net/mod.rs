@@ -27,7 +27,7 @@ use crate::clock::{Event, Micros, Shared};
 use engine::Readiness;
 use pipe::{End, Pipe, PlainCounts, post};
 use records::ClientRecords;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use wires::Wires;
 
@@ -178,6 +178,8 @@ pub(crate) struct Network {
     /// Requests whose exchanges their clients have reset: the connection, and the offset of the reset's end in the
     /// bytes that the client sends.
     pub(crate) resets: BTreeMap<usize, (usize, u64)>,
+    /// Those whose resets the engine has read, as the clients know.
+    pub(crate) seen_resets: BTreeSet<usize>,
     /// Descriptors that the process has open for other purposes.
     pub(crate) other_files: usize,
     open: usize,
@@ -200,6 +202,7 @@ impl Network {
             listed: VecDeque::new(),
             is_woken: false,
             resets: BTreeMap::new(),
+            seen_resets: BTreeSet::new(),
             other_files: 0,
             open: 0,
             most_open: 0,

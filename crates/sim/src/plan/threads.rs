@@ -325,7 +325,11 @@ fn request(id: usize, swarm: &Swarm, busy: Micros, config: &Config, rng: &mut Rn
 fn framed_request(id: usize, swarm: &Swarm, busy: Micros, config: &Config, rng: &mut Rng) -> RequestPlan {
     let garbage = (swarm.garbage && rng.u8(0..15) == 0).then_some(Garbage::Head(400));
     let is_head = garbage.is_none() && rng.u8(0..10) == 0;
-    let body = if garbage.is_none() && !is_head && rng.bool() { 1 + size(swarm, rng) } else { 0 };
+    let mut body = if garbage.is_none() && !is_head && rng.bool() { 1 + size(swarm, rng) } else { 0 };
+    // More than the windows that HTTP/2 begins with, of a stream (256 KiB) and of a connection (1 MiB).
+    if body > 0 && swarm.http2 && swarm.large && rng.u8(0..6) == 0 {
+        body = rng.usize(200_000..900_000);
+    }
     let resets = (swarm.resetting && rng.u8(0..4) == 0).then(|| match rng.u8(0..4) {
         0 => ResetTrigger::After(rng.u64(0..3 * SECOND)),
         1 => ResetTrigger::After(rng.u64(0..20 * MILLI)),

@@ -17,7 +17,8 @@ impl<P: Simulated> ThreadDriver<'_, P> {
     /// Checks the engine's report of the peer's presence.
     fn check_peer_left(&self, job: &Job, ticket: &Ticket) {
         let reported = self.world.engine().has_peer_left(ticket);
-        let has_left = self.world.network.borrow().has_left_or_was_cut(job.connection);
+        let network = self.world.network.borrow();
+        let has_left = network.has_left_or_was_cut(job.connection) || network.seen_resets.contains(&job.id);
         let must = has_left || self.world.records().requests[job.id].late.is_some();
         // With many exchanges, each side can end one of them; when the engine learns of it is not known here.
         let may = must || (P::MULTIPLEXED && self.may_be_reset(job.id));
