@@ -505,6 +505,36 @@ fn requests_that_the_queue_has_no_room_for_are_refused_on_their_own_exchanges() 
     until(&mut world, &mut idle, "the connection goes on", |received| received.at(3).is_whole);
 }
 
+/// A call that reads its body in small parts reads its connection with each part.
+#[test]
+fn call_that_reads_begins_no_more_requests_than_the_queue_has_room_for() {
+    let config = Config { buffer_bodies: false, queue: 2, ..timeless() };
+    let mut plans = vec![Plan::of(vec![Op::ReadAll(10)])];
+    plans.extend((1..9).map(|id| Plan::sized(&[5 + id])));
+    let mut world = world(config, plans);
+    (world.keeps, world.callers) = (true, 2);
+    let mut client = world.client();
+    send(&mut world, &mut client, head(HEAD, 1, 0));
+    assert_eq!(world.ids_out(), [0]);
+    let asks = (2..10).flat_map(|stream| ask(stream, stream as usize - 1));
+    client.send(framed(DATA, 1, &[b'a'; 500]).into_iter().chain(asks).collect::<Vec<_>>());
+    client.pump();
+    // The poll that reads them returns the first request to a thread.
+    world.take_events();
+    let now = world.now();
+    let work = world.engine.poll(now, &mut world.app, true).expect("a request is ready");
+    world.take_up(work);
+    assert_eq!((world.ids_out(), client.unsent()), (vec![0, 1], 0));
+    for _ in 0..10 {
+        assert!(world.step(0));
+    }
+    world.settle();
+    assert_eq!((world.ids_out(), world.statistics().queued), (vec![0, 1], 2));
+    until(&mut world, &mut client, "the others are refused", |received| {
+        (2..10).filter(|&stream| received.at(stream).reset == Some(b'r')).count() == 5
+    });
+}
+
 // ------------------------------------------------------------------------------------------------------- drain, stop
 
 /// Drains the engine, or stops it with a grace that outlasts the test.

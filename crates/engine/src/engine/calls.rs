@@ -92,7 +92,7 @@ impl<A: App> Engine<A> {
         let CallId { slot, exchange } = ticket.call;
         let (connection, context) = self.connections.at(slot);
         let input = connection.read(exchange, buffer, context);
-        self.connections.drive(slot, app);
+        self.connections.drive_beside_call(slot, app);
         match input {
             Input::Pending => {
                 let (connection, context) = self.connections.at(slot);
@@ -116,7 +116,7 @@ impl<A: App> Engine<A> {
         self.clock.set(now, &mut self.connections.context);
         let CallId { slot, exchange } = ticket.call;
         self.connections[slot].wait_for_output(exchange, waiter, app);
-        self.connections.drive(slot, app);
+        self.connections.drive_beside_call(slot, app);
     }
 
     /// Wakes `waiter` once, when any condition of `awaited` holds; at once if one holds already.
@@ -125,7 +125,7 @@ impl<A: App> Engine<A> {
         let CallId { slot, exchange } = ticket.call;
         let (connection, context) = self.connections.at(slot);
         if connection.wait_for_any(exchange, awaited, waiter, context, app) {
-            self.connections.drive(slot, app);
+            self.connections.drive_beside_call(slot, app);
         }
     }
 
@@ -167,7 +167,7 @@ impl<A: App> Engine<A> {
         let call = ticket.call;
         let Connections { slab, net, context, .. } = &mut self.connections;
         let hijacked = slab[call.slot].hijack(call.exchange, net, context, app);
-        self.connections.drive(call.slot, app);
+        self.connections.drive_beside_call(call.slot, app);
         hijacked
     }
 
@@ -177,7 +177,7 @@ impl<A: App> Engine<A> {
         self.clock.set(now, &mut self.connections.context);
         let Some((connection, _)) = self.connections.find(id.slot) else { return };
         end_hijack(connection.link_mut(), id);
-        self.connections.drive(id.slot, app);
+        self.connections.drive_beside_call(id.slot, app);
     }
 }
 
@@ -209,7 +209,7 @@ impl<A: App> Engine<A> {
         let call = ticket.call;
         let (connection, context) = self.connections.at(call.slot);
         let accepted = connection.accept_websocket(call.exchange, (subprotocol, fields), context, app)?;
-        self.connections.drive(call.slot, app);
+        self.connections.drive_beside_call(call.slot, app);
         Ok(accepted)
     }
 
@@ -221,7 +221,7 @@ impl<A: App> Engine<A> {
         let (incoming, must_drive) = connection.websocket(id.exchange).receive(id, context);
         if must_drive {
             self.clock.set(now, &mut self.connections.context);
-            self.connections.drive(id.slot, app);
+            self.connections.drive_beside_call(id.slot, app);
         }
         incoming
     }
@@ -273,7 +273,7 @@ impl<A: App> Engine<A> {
         self.clock.set(now, &mut self.connections.context);
         let (connection, context) = self.connections.find(id.slot).ok_or(SendError::Closed)?;
         connection.websocket(id.exchange).send(id, message, context)?;
-        self.connections.drive(id.slot, app);
+        self.connections.drive_beside_call(id.slot, app);
         let connection = self.connections.find(id.slot);
         Ok(connection.map_or(Room::Left, |(connection, _)| connection.websocket(id.exchange).room()))
     }
@@ -295,7 +295,7 @@ impl<A: App> Engine<A> {
         self.clock.set(now, &mut self.connections.context);
         let Some((connection, context)) = self.connections.find(id.slot) else { return };
         connection.websocket(id.exchange).close(id, code, reason, context);
-        self.connections.drive(id.slot, app);
+        self.connections.drive_beside_call(id.slot, app);
     }
 
     /// Returns why no further message can arrive, `None` while the WebSocket is open; and how many bytes of messages

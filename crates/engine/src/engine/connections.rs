@@ -94,6 +94,17 @@ impl<A: App> Connections<A> {
         self.follow(slot, driven, app);
     }
 
+    /// Drives a connection while one of its calls runs, between two polls. The thread that polls next takes one of the
+    /// ready requests, if it may call the application; the others will be queued. So they take up room already, or a call
+    /// that reads its body in small parts would begin a request of its connection with each part.
+    pub(super) fn drive_beside_call(&mut self, slot: usize, app: &mut A) {
+        let load = &mut self.context.load;
+        let (was_full, ready) = (load.is_full, self.queue.ready());
+        load.is_full = (!load.may_call || ready > 0) && load.queued + ready >= self.context.config.queue;
+        self.drive(slot, app);
+        self.context.load.is_full = was_full;
+    }
+
     fn follow(&mut self, slot: usize, driven: std::thread::Result<NextAction<A>>, app: &mut A) {
         match driven {
             Ok(NextAction::Close) => self.remove(slot),

@@ -35,6 +35,11 @@ impl<A: App> RunQueue<A> {
         self.ready.pop_front()
     }
 
+    /// Returns the number of entries of ready work.
+    pub(super) fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
     pub(super) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }

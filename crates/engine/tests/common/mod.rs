@@ -213,7 +213,7 @@ impl<K: Kind> World<K> {
         }
     }
 
-    fn take_up(&mut self, work: Work<Script<K>>) {
+    pub(crate) fn take_up(&mut self, work: Work<Script<K>>) {
         let (ticket, course) = match work {
             Work::Call(ticket, request) => (ticket, self.app.call(request)),
             Work::Resume(ticket, mut course) => {

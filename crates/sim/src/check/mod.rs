@@ -43,6 +43,9 @@ impl<P: Simulated> Checker<'_, P> {
         if network.open() > room {
             shared.fail(|| format!("{} connections are open with room for {room}", network.open()));
         }
+        if let Some(number) = network.held_back() {
+            shared.fail(|| format!("the kernel holds the last bytes of c{number} back, and the server waits"));
+        }
         self.check_body_memory(network.open());
         // Bodies whose heads came earlier are received all the same, and completing a call may uncover the next
         // request.

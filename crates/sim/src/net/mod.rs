@@ -654,6 +654,15 @@ impl Network {
         self.connections.len()
     }
 
+    /// Returns an open connection whose last bytes the kernel holds back for others that the server does not send. If
+    /// the server waits for room, the kernel holds more than one packet, and sends that.
+    pub(crate) fn held_back(&self) -> Option<usize> {
+        self.connections.iter().position(|it| {
+            let is_over = it.dropped.is_some() || it.reset_of_server.here().is_some();
+            it.holds_back && !is_over && !it.watched.is_some_and(|watched| watched.output)
+        })
+    }
+
     /// Connections that the server has open.
     pub(crate) fn open(&self) -> usize {
         self.open

@@ -178,6 +178,16 @@ impl<A: App> Multiplexed<A> {
         Step::Next
     }
 
+    /// Sends the output of the link, and of the protocol itself. `ends`: this step ends the output behind it. Returns false
+    /// if the peer is gone.
+    fn flush_before(&mut self, ends: bool, link: &mut Link<A>, context: &mut EngineContext<A>) -> bool {
+        // If the handshake of the connection has failed, its protocol has not begun and may write nothing.
+        if self.protocol.has_control() && !(link.is_opening() && link.transport.is_encrypted()) {
+            self.write_control(link, context);
+        }
+        link.flush(ends, context)
+    }
+
     /// Returns true if another exchange may begin.
     fn has_room(&self, context: &EngineContext<A>) -> bool {
         let is_told = self.has_announced_end && self.protocol.announces_end() && self.protocol.is_end_agreed();
@@ -308,7 +318,7 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
         if self.must_look_before_end(link) {
             return self.receive(link, context, buffer, app);
         }
-        if !self.flush(link, context) {
+        if !self.flush_before(self.is_to_end(link), link, context) {
             return Step::Abort;
         }
         if link.has_output() {
@@ -366,12 +376,7 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
     }
 
     fn flush(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) -> bool {
-        // If the handshake of the connection has failed, its protocol has not begun and may write nothing.
-        if self.protocol.has_control() && !(link.is_opening() && link.transport.is_encrypted()) {
-            self.write_control(link, context);
-        }
-        let ends = self.is_to_end(link);
-        link.flush(ends, context)
+        self.flush_before(false, link, context)
     }
 
     fn reply<R>(
