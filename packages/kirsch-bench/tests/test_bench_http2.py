@@ -10,6 +10,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -179,6 +180,46 @@ def test_request_has_the_fields_and_the_body_of_http2(tmp_path: Path) -> None:
         assert f"http://{fields[':authority']}/x?y" == server.url
         assert (fields["content-length"], fields["x-up"]) == ("200000", "Y")
         assert not {"host", "connection"} & fields.keys()
+
+
+def test_recorded_requests_are_replayed(tmp_path: Path) -> None:
+    seen: dict[str, tuple[dict[str, str], bytes]] = {}
+
+    def respond(connection: Connection, stream: int, _: int) -> None:
+        fields = connection.fields[stream]
+        seen[fields[":path"]] = (fields, connection.bodies[stream])
+        connection.answer(stream, status="201" if fields[":method"] == "POST" else "200")
+
+    def entry(method: str, path: str, status: int, **more: Any) -> dict[str, Any]:
+        headers = [{"name": ":authority", "value": "shop.example"}, {"name": "X-Own", "value": path}]
+        return {
+            "startedDateTime": "2026-10-10T10:00:00Z",
+            "request": {"method": method, "url": f"https://shop.example{path}", "headers": headers, **more},
+            "response": {"status": status},
+        }
+
+    entries = [entry("GET", "/cart?x=1", 200), entry("POST", "/order", 201, postData={"text": "item=7"})]
+    (tmp_path / "shop.har").write_text(json.dumps({"log": {"version": "1.2", "entries": entries}}))
+    with serving(respond) as server:
+        document = measured(server.url, "--http2", "--replay", f"{tmp_path}/shop.har")
+    assert (document["result"]["ok"], document["result"]["failed"]) == (2, 0)
+    get, post = seen["/cart?x=1"], seen["/order"]
+    assert (get[0][":method"], get[0]["x-own"], get[1]) == ("GET", "/cart?x=1", b"")
+    assert (post[0][":method"], post[0]["x-own"], post[1]) == ("POST", "/order", b"item=7")
+    assert f"http://{get[0][':authority']}/x?y" == server.url
+
+
+def test_hosts_make_one_load(tmp_path: Path) -> None:
+    shell = tmp_path / "shell"
+    shell.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n')
+    shell.chmod(0o755)
+    hosts = ("--on", "a,b", "--ssh", str(shell), "--remote-kirsch", f"{sys.executable} -m kirsch")
+    with serving() as server:
+        document = measured(server.url, "--http2", "--streams", "5", *hosts, "-c", "2", "-n", "41")
+    found = document["result"]
+    assert (found["requests"], found["ok"], found["latency"]["count"]) == (41, 41, 41)
+    assert sorted(host["requests"] for host in found["hosts"]) == [20, 21]
+    assert server.asked >= 41
 
 
 def test_refused_requests_are_sent_again_and_then_fail() -> None:
