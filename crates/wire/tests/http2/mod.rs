@@ -194,6 +194,13 @@ fn assert_outcome(name: &str, input: &[u8], expected: &str) {
         writeln!(lines, "{}", line.trim()).unwrap();
     }
     let expected = lines;
+    if let Some(path) = std::env::var_os("HTTP2_CASES") {
+        // scripts/http2_errors.py sends these bytes to servers.
+        let mut file = std::fs::File::options().create(true).append(true).open(path).unwrap();
+        let bytes = input.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+        let line = format!("{name}\t{bytes}\t{}\n", expected.replace('\n', ";"));
+        std::io::Write::write_all(&mut file, line.as_bytes()).unwrap();
+    }
     assert_eq!(outcome(input, &[input.len()], &limits), expected, "{name}, whole");
     // A long input cut into bytes would only repeat what short ones show.
     if input.len() < 20_000 {
