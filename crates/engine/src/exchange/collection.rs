@@ -19,7 +19,8 @@ impl<A: App> Exchanges<A> {
         Self { first: Exchange::new(now), others: Slab::new() }
     }
 
-    /// Returns the exchange at `index`, which must be under way.
+    /// Returns the exchange at `index`, which must be under way, to change it: its deadline may be another one then. To
+    /// look at it, use [`get`](Self::get), since each deadline that is set again costs time.
     pub(crate) fn at(&mut self, index: Index) -> &mut Exchange<A> {
         let exchange = if index == 0 { &mut self.first } else { &mut self.others[index as usize - 1] };
         exchange.is_changed = true;

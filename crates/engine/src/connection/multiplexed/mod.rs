@@ -236,19 +236,22 @@ impl<A: App> Multiplexed<A> {
             if exchange.is_free() || exchange.has_backlog() {
                 continue;
             }
-            let exchange = self.exchanges.at(index);
             match exchange.state.view() {
                 // This also wakes a call whose response has been cut because a file was too short: its output will not
                 // be sent.
-                State::Running(_) | State::Detached(_) => {
+                State::Running(_) | State::Detached(_)
+                    // Most calls wait for neither, and their deadlines stay as they are.
+                    if exchange.waits_for(Awaited::OUTPUT.or(Awaited::DEPARTURE)) =>
+                {
+                    let exchange = self.exchanges.at(index);
                     exchange.wake(Awaited::OUTPUT, app);
                     look_for_departure(exchange, link, app);
                 }
                 State::Suspended(_) if exchange.state.until() == Some(Until::Turn) => {
-                    exchange.state.wait_until(Until::Output);
+                    self.exchanges.at(index).state.wait_until(Until::Output);
                     has_yielded = true;
                 }
-                State::Suspended(_) => return Some(resume(exchange, link.call(index), context)),
+                State::Suspended(_) => return Some(resume(self.exchanges.at(index), link.call(index), context)),
                 _ => {}
             }
         }

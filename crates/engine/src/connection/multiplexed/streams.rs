@@ -422,7 +422,8 @@ impl<A: App> Multiplexed<A> {
 
     /// Frames as much of the exchange's unsent output as its client accepts now.
     pub(super) fn pump(&mut self, index: Index, link: &mut Link<A>, context: &mut EngineContext<A>) {
-        if link.has_output() || link.sending.is_full() {
+        let has_backlog = self.exchanges.get(index).is_some_and(|exchange| exchange.backlog.is_some());
+        if link.has_output() || link.sending.is_full() || !has_backlog {
             return;
         }
         let exchange = self.exchanges.at(index);
