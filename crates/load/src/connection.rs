@@ -18,8 +18,8 @@ pub(crate) enum Stage {
     Knocking,
     Opening,
     Open,
-    /// No more requests are sent. The side that closes a TCP connection first keeps the port in `TIME_WAIT` for a minute,
-    /// so the server gets a moment to close first.
+    /// No more requests are sent. The side that closes a TCP connection first keeps its port in `TIME_WAIT` for a
+    /// minute, so the server gets a moment to close first.
     Lingering,
 }
 

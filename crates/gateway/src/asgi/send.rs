@@ -97,8 +97,8 @@ pub(super) fn start(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyD
         let known = unsafe { exchange.start_known(py, status.as_ptr(), headers.as_ptr(), || ()) };
         if known.is_none() {
             draft(py, this, Some(status), Some(headers), false)?;
-            // SAFETY: as above. `keep_head` accepts only immutable objects, so no application code has run since the
-            // head was made.
+            // SAFETY: as above. If application code has run since the head was made, it belongs to objects that
+            // `keep_head` refuses.
             unsafe { exchange.keep_head(py, status.as_ptr(), headers.as_ptr()) };
         }
     } else {

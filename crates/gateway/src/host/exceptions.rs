@@ -1,6 +1,6 @@
 //! Recognizes the exceptions by which an application says that its client has left, or that its greenlet or Task was
 //! cancelled. Also makes the exceptions for broken request bodies. Classes of other packages are recognized by their
-//! names, because these packages may not be importable.
+//! names, because these packages may not be loaded.
 
 use engine::Refusal;
 use pyo3::exceptions::{PyBaseException, PyConnectionResetError, PyOSError, PyTimeoutError};
@@ -43,7 +43,7 @@ pub(super) fn is_greenlet_exit(py: Python<'_>, error: &PyErr) -> bool {
 }
 
 /// Returns true if `is_meant` accepts the name of one of the exception's classes, including base classes. Compares
-/// names, because the package that defines the class may not be importable.
+/// names, because the package that defines the class may not be loaded.
 fn has_class(error: &Bound<'_, PyBaseException>, is_meant: impl Fn(&str) -> bool) -> bool {
     let mut classes = error.get_type().mro().into_iter();
     classes.any(|class| {

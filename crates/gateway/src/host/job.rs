@@ -121,7 +121,7 @@ impl<I: Interface> Job<I> {
         }
     }
 
-    /// Returns the key of the job's route, which requests for the same route share; `None` for a response that
+    /// Returns the key of the job's route, which requests for the same route share; `None` for a stream that
     /// continues.
     pub(super) fn route_key(&self) -> Option<RouteKey> {
         match self {
