@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 
-# pip refuses older ones; a folder on their path does not.
+# pip refuses to install on older versions, but a copied folder on the import path can still be imported by them.
 if sys.version_info < (3, 10):  # noqa: UP036
     raise ImportError(
         f"kirsch-query needs Python 3.10 or newer, and this is {sys.version.split()[0]} ({sys.executable})"
@@ -20,7 +20,7 @@ if sys.version_info < (3, 10):  # noqa: UP036
 from kirsch_query.errors import QueryError, Refused, SourceError
 from kirsch_query.query import Where, comparison, filter, where  # noqa: A004 - Dejavu's name: kirsch_query.filter
 
-TYPE_CHECKING = False  # importing typing would take a fifth of the time that all of this takes
+TYPE_CHECKING = False  # importing typing would take a fifth of the import time of this package
 if TYPE_CHECKING:
     from typing import Any
 
@@ -36,7 +36,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the names that few programs use, or that need SQLAlchemy, when they are first used."""
+    """Import a name at its first use, because few programs use it or it needs SQLAlchemy."""
     for module, names in _LATE.items():
         if name in names:
             import importlib

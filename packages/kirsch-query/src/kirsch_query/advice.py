@@ -1,4 +1,4 @@
-"""Name the large tables that a plan reads as a whole, and the indexes that could keep the database from it."""
+"""Advice about queries whose plan scans large tables, with the indexes that could avoid that."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OPERATORS = (operators.eq, operators.is_)
 
 
 def advice(engine: Any, models: tuple[Any, ...], condition: Any, plan: list[str]) -> list[str]:
-    """Return advice about the large tables that the plan of a query reads as a whole; empty if there are none."""
+    """Return advice about the large tables that the plan of a query scans; empty if there are none."""
     database = dialect_name(engine.dialect)
     names = {scan[1] for line in plan if (scan := re.search(_SCANS[database], line))}
     wanted = list(_wanted(condition))
@@ -40,7 +40,7 @@ def advice(engine: Any, models: tuple[Any, ...], condition: Any, plan: list[str]
     found: list[str] = []
     with contextlib.nullcontext(engine) if isinstance(engine, sa.Connection) else engine.connect() as connection:
         for table in sorted(tables, key=lambda each: str(each.fullname)):
-            # The aliases of related rows are named after their tables.
+            # The aliases of related rows have the names of their tables, with a number.
             if any(re.fullmatch(rf"{re.escape(table.name)}(_\d+)?", name) for name in names):
                 columns = [(operation, column) for operation, column in wanted if column.table is table]
                 found += _about(connection, database, table, columns)
@@ -50,7 +50,7 @@ def advice(engine: Any, models: tuple[Any, ...], condition: Any, plan: list[str]
 def _about(
     connection: sa.Connection, database: str, table: sa.Table, columns: list[tuple[str, sa.Column[Any]]]
 ) -> Iterator[str]:
-    """The advice for one table that is read as a whole."""
+    """Yield the advice for one table that is scanned."""
     rows = sa.select(sa.literal_column("1")).select_from(table).limit(LARGE + 1).subquery()
     if connection.scalar(sa.select(sa.func.count()).select_from(rows)) != LARGE + 1:
         return
@@ -70,7 +70,7 @@ def _about(
 
 
 def _is_known(database: str, operation: str) -> bool:
-    """Return whether an index of the column serves an operation, as far as its collation matters."""
+    """Return whether an index of the column could serve an operation, considering the column's collation."""
     ordered = _ORDERED.match(operation)
     if not ordered or database == "sqlite":
         return True
@@ -88,7 +88,7 @@ def _index(
 
 
 def _indexed(connection: sa.Connection, table: sa.Table) -> set[str | None]:
-    """Return the columns with which an index of a table begins."""
+    """Return the first columns of all indexes of a table."""
     inspector = sa.inspect(connection)
     found: list[Any] = [each["column_names"] for each in inspector.get_indexes(table.name, table.schema)]
     found += [each["column_names"] for each in inspector.get_unique_constraints(table.name, table.schema)]
@@ -97,7 +97,7 @@ def _indexed(connection: sa.Connection, table: sa.Table) -> set[str | None]:
 
 
 def _wanted(part: Any) -> Iterator[tuple[str, sa.Column[Any]]]:
-    """The columns that are compared in a way that an index could serve, each with its operation."""
+    """Yield the columns that are compared in a way that an index could serve, each with its operation."""
     name = getattr(part, "name", "")
     if isinstance(part, Operation) and name == "not_true":
         return
@@ -110,7 +110,7 @@ def _wanted(part: Any) -> Iterator[tuple[str, sa.Column[Any]]]:
 
 
 def _column(part: Any) -> Iterator[sa.Column[Any]]:
-    """The column of a table that an expression is, if it is one."""
+    """Yield the column of a table to which an expression refers, if it is one."""
     if isinstance(part, sa.ColumnClause):
         yield from (
             each for each in part.base_columns if isinstance(each, sa.Column) and isinstance(each.table, sa.Table)

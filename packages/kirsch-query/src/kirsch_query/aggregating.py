@@ -1,4 +1,5 @@
-"""``sum``, ``min``, ``max`` and ``len`` of rows: of a relation by a subquery for each row, and of a group."""
+"""Aggregates (``sum``, ``min``, ``max``, ``len``) of the rows of a relation, by a subquery for each row, or of a
+group."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ DISTINCT = (*_BEST, "bool", "enum", "uuid", "bytes", "time", "aware")
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """An aggregate of rows: of those for which a condition holds."""
+    """An aggregate of the rows for which ``condition`` holds."""
 
     name: str
     """``sum``, ``min``, ``max``, ``len`` of the rows, or ``distinct``: len() of the set of the items."""
@@ -63,7 +64,7 @@ class Measure:
         return True if self.item is None else both(*there(self.item))
 
     def is_always(self) -> bool:
-        """Return whether it is neither None nor absent, whatever the rows are."""
+        """Return whether the aggregate is never None or absent, for any rows."""
         if self.name in ("min", "max"):
             return False
         return (self.there() if self.name == "distinct" else self.whole()) is True
@@ -78,10 +79,9 @@ class Measure:
         return found
 
     def value(self, number: SQL, whole: SQL, there: SQL, best: SQL) -> tuple[SQL, SQL | None]:
-        """Return the aggregate, NULL if it is None or absent; and the condition that it is not absent, if they differ.
-
-        The numbers are those of the rows, of the items that are neither None nor absent, and of those that are not
-        absent; ``best`` is the aggregate of the first of these.
+        """Return the aggregate, NULL if it is None or absent; and the condition that it is not absent, or None if that
+        is the same. ``number`` counts the rows, ``whole`` the items that are neither None nor absent, ``there`` the
+        items that are not absent; ``best`` is the aggregate of the items counted by ``whole``.
         """
         if self.item is None:
             return number, None
@@ -93,22 +93,22 @@ class Measure:
         found = best if self.whole() is True else sa.case((whole == number, best))
         if self.name == "sum" or not self.item.none:
             return found, None
-        # The least and the greatest of one None is that None.
+        # In Python, min() and max() of a single None are None.
         single = sa.and_(number == ONE, there == number)
         return found, sa.and_(number > ZERO, sa.or_(whole == number, single))
 
 
 def counted(condition: Condition) -> Any:
-    """Return the number of rows for which a condition holds."""
+    """Return an SQL count of the rows for which ``condition`` holds."""
     return sa.func.count() if condition is True else sa.func.count(sa.case((as_sql(condition), ONE)))
 
 
 class Aggregating(Calculating):
-    """The part of a translation that counts and sums rows."""
+    """The part of a translation that aggregates rows."""
 
     def _over(self, found: Many, condition: Condition, sql: SQL) -> SQL:
-        """Return an aggregate of the rows of a relation for which a condition holds."""
-        # SQLAlchemy leaves out what is beside its own false(), and with it the joins.
+        """Return a subquery of ``sql`` over the rows of a relation for which a condition holds."""
+        # SQLAlchemy would drop the other conditions beside its own false(), and so the joins.
         met = sa.literal_column("1 = 0") if condition is False else as_sql(condition)
         rows = sa.select(sql).where(*found.conditions, met).select_from(found.target)
         return rows.correlate_except(*found.aliases).scalar_subquery()
@@ -132,7 +132,7 @@ class Aggregating(Calculating):
         return replace(value, sql=sa.case((reached, value.sql)), column=False)
 
     def _aggregate(self, name: str, node: ast.expr, scope: Scope) -> Value:
-        """``name`` of a comprehension over a relation."""
+        """Translate the aggregate ``name`` of a comprehension over a relation."""
         assert isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp)
         part = node.generators[0]
         if len(node.generators) > 1 or part.is_async:
@@ -144,7 +144,8 @@ class Aggregating(Calculating):
         return self._measured(found, self.measure(name, node, scope.with_names(rows), frozenset(rows)))
 
     def measure(self, name: str, node: Any, scope: Scope, rows: frozenset[str]) -> Measure:
-        """Return what is aggregated by a comprehension whose loop binds ``rows`` in a scope. Raises Refused."""
+        """Return the aggregate that a comprehension calculates; its loop binds ``rows`` in ``scope``. Raises
+        Refused."""
         condition = both(*(self._exact(each, scope) for each in node.generators[0].ifs))
         distinct = isinstance(node, ast.SetComp)
         if name == "len" and not distinct:
@@ -193,7 +194,7 @@ class Aggregating(Calculating):
         return Measure("sum", condition, kind, replace(item, sql=as_int(item)))
 
     def _best(self, name: str, condition: Condition, item: Value) -> Measure:
-        """``min`` and ``max``: absent of nothing, and None of one None alone."""
+        """Return the measure of ``min`` or ``max``: absent without rows, None for a single None."""
         item = int_value(item) if item.kind.name == "int" else item
         if item.kind.name not in _BEST:
             raise self.refuse(f"{name}() of rows is of integers, Decimals, text, dates and times")

@@ -1,4 +1,4 @@
-"""Arithmetic of numbers and dates."""
+"""Translation of arithmetic with numbers and dates."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Arithmetic(Matching):
     """The part of a translation that calculates with numbers and dates."""
 
     def _formatted(self, node: ast.JoinedStr, scope: Scope) -> Found:
-        """An f-string, as joined text, of text and integers."""
+        """Translate an f-string of text and integers, as a concatenation."""
         parts = [
             self._written(each, scope) if isinstance(each, ast.FormattedValue) else Constant(ast.literal_eval(each))
             for each in node.values
@@ -92,7 +92,8 @@ class Arithmetic(Matching):
         return self._int_arithmetic(node, left, right)
 
     def _by_literal(self, node: ast.BinOp, left: Constant | Value) -> Value:
-        """``**``, ``<<`` and ``>>``, of a number and one that is written out: what a user types decides no refusal."""
+        """Translate ``**``, ``<<`` and ``>>`` with a literal on the right, so that a value from a user cannot cause
+        a refusal."""
         number = node.right.value if isinstance(node.right, ast.Constant) else None
         assert isinstance(left, Value)
         if type(number) is not int or number < 0 or left.kind.name == "float":
@@ -116,7 +117,7 @@ class Arithmetic(Matching):
         return replace(product, column=False, none=False, present=None)
 
     def _bits(self, name: str, left: Constant | Value, right: Constant | Value) -> Value:
-        """``&``, ``|`` and ``^`` of integers, or of booleans."""
+        """Translate ``&``, ``|`` and ``^`` of integers or booleans."""
         first, second = self._int(left), self._int(right)
         for each in (first, second):
             if each.kind.bound > INT64 or (each.kind.bound == INT64 and not each.column):
@@ -130,7 +131,7 @@ class Arithmetic(Matching):
     # Rounding
 
     def _rounded_number(self, node: ast.Call, scope: Scope) -> Value:
-        """``round()``, by which halves become even."""
+        """Translate Python's ``round()``, which rounds half to even."""
         found = self.value(node.args[0], scope)
         if not isinstance(found, Value) or found.kind.name not in NUMBERS:
             raise self.refuse("round() is of a number")
@@ -202,12 +203,12 @@ class Arithmetic(Matching):
         if whole and any(self._int(each).kind.bound > EXACT_DOUBLE for each in (left, right)):
             return self._quotient(self._int(left), self._int(right))
         first, second = self._double(left), self._double(right)
-        # SQLite has NULL for NaN, such as infinity - infinity, which Python could evaluate.
+        # SQLite returns NULL for NaN, such as infinity - infinity, which Python can evaluate.
         present = both(solid(left, right), second != sa.literal(0.0, sa.Double()) if name == "divide" else True)
         return Value(op(name, first, second), Kind("float", sa.Double()), present=as_sql(present))
 
     def _quotient(self, first: Value, second: Value) -> Value:
-        """``/`` of integers that may be no floats without loss: Python rounds their exact quotient."""
+        """Return ``/`` of integers that may not be exact as floats: Python rounds their exact quotient."""
         if max(first.kind.bound, second.kind.bound) > 2 * INT64:
             raise self.refuse("the quotient is of calculated numbers that may have more than 64 bits")
         self.note("the exact quotient, rounded once; on SQLite and MariaDB an error beyond 53 bits")
@@ -216,7 +217,7 @@ class Arithmetic(Matching):
         return Value(sql, Kind("float", sa.Double()), present=as_sql(present))
 
     def _double(self, value: Constant | Value) -> SQL:
-        """Return a number as a float. Beside a float, Python rounds an integer to one, as the databases do."""
+        """Return a number as a float. Python and the databases convert an integer beside a float to float."""
         if isinstance(value, Value):
             return value.sql if value.kind.name == "float" else op("double", as_int(value))
         if not is_finite(value.value) or not is_double(value.value):

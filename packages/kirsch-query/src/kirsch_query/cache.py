@@ -1,11 +1,10 @@
-"""Keep the clauses of queries, so that the next use of a query binds its values and builds nothing.
-
-A translation decides by the syntax tree, by the models, and by the values of expressions that read no row. It records
-those values in the order in which it reads them. A kept clause serves again if each of them would lead to the same
-decisions: a value that the translation looked at must be the same, of the others the type must be, and the code that
-made the parameters of the first value makes the same number of parameters of the same types. The first value that
-differs ends the comparison, so that nothing is evaluated that a translation would not evaluate. What a translation
-reads beside that (the source of a function that it calls, for example) is not recorded: it is not kept.
+"""A cache of clauses: the next use of a query only binds its values, without a new translation. A translation depends
+on the syntax tree, the models, and the values of expressions that read no row. It records these values in the order in
+which it reads them. A cached clause is reused if the values would lead to the same decisions: a value that the
+translation inspected must be equal, other values must have the same type, and the code that made the parameters must
+make the same number of parameters of the same types. The comparison stops at the first difference, so that no
+expression is evaluated that a translation would not evaluate. A translation that reads other data (for example the
+source of a function that it calls) is not cached.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ MOST_CLAUSES = 8
 
 
 class _Values(sql.Translator):
-    """Makes the values of parameters, and not the parameters."""
+    """Makes the values of parameters instead of the parameters."""
 
     def literal(self, value: Any, type_: Any) -> Any:
         return value, type_
@@ -61,7 +60,7 @@ def _pin(value: Any) -> Any:
     if kind in _PLAIN:
         return value
     if kind in (float, decimal.Decimal):
-        return repr(value)  # tells 0.0 from -0.0, and knows NaN
+        return repr(value)  # distinguishes 0.0 from -0.0, and is equal for NaN
     if kind is tuple:
         parts = tuple(_pin(each) for each in value)
         return _UNKNOWN if _UNKNOWN in parts else (tuple(map(type, value)), parts)
@@ -74,10 +73,11 @@ Getter: TypeAlias = "Callable[[Leaf], Any]"
 
 
 def _getter(node: ast.expr, leaf: Leaf) -> Getter:
-    """A function that gives the value of a name around a query; _UNKNOWN if reading it takes more than that.
+    """Return a function that returns the value of a name outside of a query, or _UNKNOWN if that needs more than a
+    lookup.
 
-    It skips the scope in which the expressions of a translation are evaluated: making one takes longer than all else
-    that the second use of a query does. It serves each function that has the leaf's code.
+    It avoids creating the scope in which a translation evaluates expressions: that takes longer than the rest of the
+    second use of a query. It can be used for each function with the code of ``leaf``.
     """
     function, name = leaf.function, node.id if isinstance(node, ast.Name) else ""
     code = None if function is None else function.__code__
@@ -101,7 +101,7 @@ def _getter(node: ast.expr, leaf: Leaf) -> Getter:
 
 
 class _Expected:
-    """A read, without the value that it had: what another value must have in common with it, and what it fills."""
+    """A recorded read without its value: the properties that another value must share, and the parameters to fill."""
 
     __slots__ = ("claims", "get", "last", "leaf", "node", "pin", "type")
 
@@ -137,10 +137,9 @@ class _Expected:
 
 
 class _Parameter(sa.BindParameter[Any]):
-    """A parameter like another one with a value of its own. It takes its unique name when SQLAlchemy asks for it.
-
-    SQLAlchemy does so when it compiles a statement, and not when it executes one that is compiled. Making the name
-    takes longer than all the rest. Copies of a parameter would have its name: SQLAlchemy would take them for one.
+    """A copy of a parameter with another value. Its unique name is only created when SQLAlchemy reads it: while
+    compiling a statement, not while executing a compiled one. Creating the name takes longer than all the rest. A plain
+    copy would have the name of the original, and SQLAlchemy would take both for one parameter.
     """
 
     inherit_cache = True
@@ -150,7 +149,7 @@ class _Parameter(sa.BindParameter[Any]):
 
     @functools.cached_property
     def _named(self) -> Any:
-        return sa.BindParameter(None, None, self.type, unique=True)  # held, since its name is made of its id()
+        return sa.BindParameter(None, None, self.type, unique=True)  # kept alive, because its name contains its id()
 
     @functools.cached_property
     def key(self) -> Any:  # type: ignore[override]
@@ -165,7 +164,7 @@ class _Parameter(sa.BindParameter[Any]):
         return self._named._anon_map_key
 
     def _clone(self, *args: Any, **options: Any) -> Any:
-        """A copy. It may keep the name, so that the name must be known."""
+        """Return a copy. It may keep the name, so create the name first."""
         _ = self.key
         return super()._clone(*args, **options)
 
@@ -174,7 +173,7 @@ _NAMES = ("key", "_identifying_key", "_anon_map_key")
 
 
 class Template:
-    """A clause whose parameters other values can take."""
+    """A cached clause, whose parameters can take other values."""
 
     def __init__(self, clause: Any, reads: tuple[_Expected, ...], models: tuple[Any, ...]) -> None:
         self.clause = clause
@@ -182,14 +181,13 @@ class Template:
         self.models = models
         self.binds = [bind for read in reads for _, binds, _ in read.claims for bind in binds]
         self.keys = [bind.key for bind in self.binds]
-        # The attributes that a parameter shares with all parameters that replace it.
+        # The attributes that a parameter shares with its replacements.
         blank = [sa.BindParameter(None, None, bind.type, unique=True, expanding=bind.expanding) for bind in self.binds]
         self.states = [{name: each for name, each in bind.__dict__.items() if name not in _NAMES} for bind in blank]
 
     def values(self, leaves: Sequence[Leaf], scopes: list[Scope | None]) -> list[Any] | None:
-        """Return the values of the parameters for the present values of the names; None if the clause would differ.
-
-        ``scopes`` are those of the leaves; one that is needed is made there.
+        """Return the values of the parameters for the current values of the names; None if the clause would differ.
+        ``scopes`` are the scopes of the leaves; a missing one is created in the list if needed.
         """
         found: list[Any] = []
         for read in self.reads:
@@ -209,7 +207,7 @@ class Template:
 
     @functools.cached_property
     def statement(self) -> Any:
-        """A SELECT of the clause's models by it."""
+        """Return a SELECT of the clause's models, with this clause as its condition."""
         return sa.select(*self.models).where(Prepared(self, None))
 
     @functools.cached_property
@@ -219,11 +217,9 @@ class Template:
 
 
 class Selected(sa.Select[Any]):
-    """The SELECT by a kept clause with values of its own.
-
-    Executed as it is, it is its template's own statement with parameters: SQLAlchemy keeps in a statement the key by
-    which it finds what it has compiled, and takes as long to make a key as to execute the statement. A method such as
-    ``order_by`` makes a plain SELECT of it.
+    """A SELECT by a cached clause with other values. Unless it is changed, it is executed as the statement of its
+    template with parameters: SQLAlchemy stores in a statement the key of its compiled form, and making that key takes
+    as long as executing the statement. A method such as ``order_by`` returns a plain SELECT.
     """
 
     inherit_cache = True
@@ -252,10 +248,9 @@ class Selected(sa.Select[Any]):
 
 
 class Prepared(Checked):
-    """A kept clause with values of its own, or with those for which it was made where ``values`` is None.
-
-    The whole clause is made when SQLAlchemy first looks into it. SQLAlchemy's cache of compiled statements knows it by
-    its template and its parameters.
+    """A cached clause with other values; ``values`` is None for the values of its translation. The whole clause is only
+    created when SQLAlchemy traverses it. SQLAlchemy's cache of compiled statements identifies it by its template and
+    its parameters.
     """
 
     inherit_cache = True
@@ -272,7 +267,7 @@ class Prepared(Checked):
 
     @functools.cached_property
     def binds(self) -> list[Any]:
-        """The clause's parameters."""
+        """The parameters of the clause."""
         assert self.template is not None
         return self.template.binds if self.values is None else list(map(_Parameter, self.template.states, self.values))
 
@@ -293,12 +288,12 @@ class Prepared(Checked):
         return visitors.replacement_traverse(self.template.clause.clause_expr, {}, replaced)
 
     def _clone(self, **options: Any) -> Any:
-        _ = self.binds  # which a copy has too
+        _ = self.binds  # create them first: a copy needs the same ones
         return super()._clone(**options)
 
     def _copy_internals(self, **options: Any) -> None:
         super()._copy_internals(**options)
-        self.template = None  # a copy may differ, when an alias takes the place of a table for example
+        self.template = None  # a copy may differ, for example if an alias replaces a table
 
     def _gen_cache_key(self, anon_map: Any, bindparams: Any) -> Any:
         if self.template is None or self._annotations:
@@ -316,8 +311,9 @@ _writing = threading.Lock()
 
 
 def _kept_for(query: Query, models: tuple[Any, ...], dialect: Any) -> tuple[Template, list[Any] | None] | Checked:
-    """Return the template of a query for some models, and other values for it; the clause itself if none is kept."""
-    # The number of digits in the thread's context decides if Decimals are exact.
+    """Return the cached template of a query for ``models`` and the new values for it; or the clause itself if it is
+    not cached."""
+    # The precision of the thread's decimal context decides whether Decimals are exact.
     key = (query.form(), models, dialect and dialect_name(dialect), decimal.getcontext().prec < 28)
     leaves = query.leaves()
     scopes: list[Scope | None] = [None] * len(leaves)
@@ -330,7 +326,7 @@ def _kept_for(query: Query, models: tuple[Any, ...], dialect: Any) -> tuple[Temp
     translator.trace = trace = Trace(spaces)
     rows = tuple(map(sql.Entity, models))
     made = sql.checked(query.translate(translator, rows, positive=True), translator)
-    # An alias is made for one statement, and would be kept in vain.
+    # An alias is made for one statement, so that its clause would never be reused.
     if not trace.kept or not all(isinstance(each, (type, sa.Table)) for each in models):
         return made
     reads = []
@@ -348,25 +344,25 @@ def _kept_for(query: Query, models: tuple[Any, ...], dialect: Any) -> tuple[Temp
 
 
 def forget() -> None:
-    """Forget all kept clauses."""
+    """Remove all cached clauses."""
     with _writing:
         _kept.clear()
 
 
 def clause(query: Query, models: tuple[Any, ...], dialect: Any) -> Checked:
-    """Return the condition of a query for some models, with the values that the names around it have now."""
+    """Return the condition of a query for ``models``, with the current values of the names outside of it."""
     found = _kept_for(query, models, dialect)
     return Prepared(*found) if isinstance(found, tuple) else found
 
 
 def criteria(query: Query, base: type[Any]) -> list[Any]:
-    """Return options by which SQLAlchemy loads no rows of a class and its subclasses but those of a query."""
+    """Return SQLAlchemy options that load only the rows of a class and its subclasses for which a query holds."""
     if sa.inspect(base, raiseerr=False) is not None:
         return [orm.with_loader_criteria(base, clause(query, (base,), None), include_aliases=True)]
     return [option for each in base.__subclasses__() for option in criteria(query, each)]
 
 
 def select(query: Query, models: tuple[Any, ...]) -> sa.Select[Any]:
-    """The SELECT of the rows for which a query holds."""
+    """Return a SELECT of the rows for which a query holds."""
     found = _kept_for(query, models, None)
     return Selected(*found) if isinstance(found, tuple) else sa.select(*models).where(found)

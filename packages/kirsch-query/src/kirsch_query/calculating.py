@@ -1,4 +1,4 @@
-"""Columns, relations, parts of dates, arithmetic and choices."""
+"""Translation of columns, relations, parts of dates, arithmetic and conditional expressions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from kirsch_query.terms import (
 
 
 def _is_plain(rows: Any) -> bool:
-    """Return whether rows have no NULL in columns that are NOT NULL. Rows of an outer join or of a subquery may."""
+    """Return whether NOT NULL columns of the rows are never NULL. In an outer join or a subquery they can be."""
     if isinstance(rows, sa.Alias | FromGrouping):
         return _is_plain(rows.element)
     if isinstance(rows, sa.Join):
@@ -47,7 +47,7 @@ def _is_plain(rows: Any) -> bool:
 
 
 class Calculating(Arithmetic):
-    """The part of a translation that calculates."""
+    """The part of a translation that calculates values."""
 
     def _attribute(self, node: ast.Attribute, scope: Scope) -> Found:
         owner, name = self.value(node.value, scope), attribute_name(node, scope)
@@ -87,7 +87,7 @@ class Calculating(Arithmetic):
             return self._field(self._subclass(owner, own[0], name), name)
         found = inspect.getattr_static(mapper.class_, name, None)
         if isinstance(found, hybrid_property):
-            found = property(found.fget)  # what objects in memory do; its SQL expression may mean something else
+            found = property(found.fget)  # its Python function, as for objects in memory; its SQL expression may differ
         if isinstance(found, property) and isinstance(found.fget, FunctionType):
             inner = inlined_with(found.fget, [owner])
             if inner is not None:
@@ -99,9 +99,8 @@ class Calculating(Arithmetic):
         raise self.refuse(f"{mapper.class_.__name__}.{name} is no column, and no property of one expression")
 
     def _subclass(self, owner: Entity | Related, mapper: Any, name: str) -> Related:
-        """Return ``owner`` joined with the row of its subclass ``mapper``, which has the attribute ``name``.
-
-        The row may be absent. Refuses the query if several subclasses have an attribute of this name.
+        """Return ``owner`` joined with the row of the subclass ``mapper``, which has the attribute ``name``; the row
+        may be absent. Raises Refused if several subclasses have an attribute of this name.
         """
         others = [each for each in sa.inspect(owner.target).mapper.self_and_descendants if name in each.attrs]
         if not all(each.isa(mapper) for each in others):
@@ -141,7 +140,7 @@ class Calculating(Arithmetic):
         return (Many if attribute.uselist else Related)(alias, (*aliases, alias), (*conditions, condition))
 
     def _part(self, owner: Value, name: str) -> Value:
-        """A part of a date or time."""
+        """Return a part of a date or time."""
         dates, times = ("year", "month", "day"), ("hour", "minute", "second", "microsecond")
         known = {"date": dates, "datetime": dates + times, "local": dates + times, "time": times}.get(
             owner.kind.name, ()
@@ -157,7 +156,7 @@ class Calculating(Arithmetic):
         return Value(op(f"{prefix}{name}", owner.sql), Kind("int", sa.BigInteger(), bound=999999))
 
     def _in_zone(self, owner: Value, argument: ast.expr, scope: Scope) -> Value:
-        """The time on the clocks of a zone, of which the parts are asked for."""
+        """Return the local time in a time zone, whose parts can be read."""
         zone = self.known(argument, scope).value if not self._reads_rows(argument, scope) else None
         name = getattr(zone, "key", None)
         seconds = zone.utcoffset(None).total_seconds() if isinstance(zone, datetime.timezone) else 0.5
@@ -171,7 +170,7 @@ class Calculating(Arithmetic):
         return Value(op("in_zone", owner.sql, bound), Kind("local", sa.DateTime()))
 
     def _is_instance(self, node: ast.expr, classes: Any, scope: Scope) -> Answer:
-        """``isinstance`` of an object, by the column that names the class of each row."""
+        """Translate ``isinstance`` of an object, by the column that has the class of each row."""
         found = self.value(node, scope)
         given = classes if isinstance(classes, tuple) else (classes,)
         if not isinstance(found, Entity | Related) or isinstance(found.target, sa.FromClause):
@@ -198,7 +197,7 @@ class Calculating(Arithmetic):
         return self._chosen(test, self.value(node.body, scope), self.value(node.orelse, scope))
 
     def _chosen(self, test: SQL, then: Found, other: Found) -> Value:
-        """A value by a condition."""
+        """Translate a conditional expression."""
         first, second = self._same_kind(then, other)
         none = first.none or second.none
         one, two = first.is_there(), second.is_there()
@@ -237,7 +236,7 @@ class Calculating(Arithmetic):
         return found[0], found[1]
 
     def _typed(self, constant: Constant, kind: Kind) -> Value:
-        """A constant as a value in SQL."""
+        """Return a constant as an SQL value of ``kind``."""
         if constant.value is None or constant.value is ABSENT:
             absent = constant.value is ABSENT
             return Value(
@@ -261,7 +260,8 @@ class Calculating(Arithmetic):
         return Value(bound, replace(kind, bound=size, digits=digits), column=True)
 
     def _either_value(self, node: ast.BoolOp, scope: Scope) -> Found:
-        """``and`` and ``or`` where a value is asked for: the first that decides, or the last."""
+        """Translate ``and`` and ``or`` whose value is used: the value of the operand that decides, or of the last
+        one."""
         first, *rest = node.values
         found = self.value(first, scope)
         for each in rest:

@@ -1,4 +1,4 @@
-"""How the collations of text columns compare, so that the index of a column serves comparisons by code points."""
+"""Detection of the collations of text columns, so that an index can serve comparisons by code points."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kirsch_query.kinds import KNOWN
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# The database's own collation counts for a column that has none. `datlocprovider` is new in PostgreSQL 15.
+# A column without a collation has the default of the database. `datlocprovider` is new in PostgreSQL 15.
 _POSTGRESQL = """
 SELECT a.attname, CASE WHEN c.collname <> 'default' THEN c.collname
     WHEN getdatabaseencoding() <> 'UTF8' OR to_jsonb(d) ->> 'datlocprovider' = 'i' THEN 'other'
@@ -30,12 +30,11 @@ WHERE table_schema = coalesce(:schema, database()) AND table_name = :name AND co
 
 
 def learn_collations(bind: Any, *models: Any) -> None:
-    """Ask the database which collations the text columns of some mapped classes or tables have.
-
-    ``bind`` is an engine, a connection or a session. Call it once when the program starts: afterwards an index serves
-    ``<``, ``startswith`` and the order of text too, if the collation allows. Start the program again after a collation
-    was changed: queries would leave out rows. Raises QueryError for another ``bind``, and for anything that is neither
-    a mapped class nor a table.
+    """Read the collations of the text columns of mapped classes or tables from the database. ``bind`` is an engine, a
+    connection or a session. Call this once when the program starts: afterwards queries can use an index for ``<``,
+    ``startswith`` and the order of text, if the collation allows that. Restart the program after a collation was
+    changed: otherwise queries omit rows. Raises QueryError for another kind of ``bind``, or a model that is neither a
+    mapped class nor a table.
     """
     tables = [table for model in models for table in _tables(model)]
     if isinstance(bind, orm.Session):
@@ -72,7 +71,7 @@ def _learn(connection: sa.Connection, tables: list[sa.Table]) -> None:
         elif database == "mariadb":
             rows = connection.execute(sa.text(_MARIADB), {"name": table.name, "schema": table.schema}).all()
         else:
-            continue  # SQLite compares by code points whatever the collation of a column
+            continue  # SQLite compares by code points, for any collation of the column
         names = {row[0]: row[1] for row in rows}
         for column in table.columns:
             if column.name in names:

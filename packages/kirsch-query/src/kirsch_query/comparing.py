@@ -1,4 +1,4 @@
-"""Comparisons and membership, by the types of both sides."""
+"""Translation of comparisons, by the types of both sides."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ MOST_LOOPED = 500
 
 
 def _is_signal(constant: Constant) -> bool:
-    """Return whether a constant is a Decimal that no operation accepts."""
+    """Return whether a constant is a signaling NaN, which no operation accepts."""
     value = constant.peek()
     if type(value) is not decimal.Decimal or not value.is_nan():
         return False
@@ -80,7 +80,7 @@ def _is_nan(value: Any) -> bool:
 
 
 def _tamed(number: Any) -> Any:
-    """Return the number, with fewer digits if it is beyond all numbers of columns: int() of 1E+999999 is slow."""
+    """Return ``number``, with fewer digits if it exceeds all numbers of columns: int() of 1E+999999 is slow."""
     if isinstance(number, decimal.Decimal) and number.is_finite() and number.adjusted() > _BEYOND:
         return decimal.Decimal(10**_BEYOND).copy_sign(number)
     if isinstance(number, int) and number.bit_length() > 4 * _BEYOND:
@@ -93,7 +93,7 @@ _BEYOND = 400
 
 
 def _same_key(one: Any, other: Any) -> SQL:
-    """Return the condition that two values of a key are equal."""
+    """Return the condition that two key values are equal."""
     if not isinstance(one.type, sa.String):
         same: SQL = one == other
         return same
@@ -101,14 +101,14 @@ def _same_key(one: Any, other: Any) -> SQL:
 
 
 def _days_beside(found: Found, other: Found) -> Found:
-    """Return one side of a comparison of a difference of dates with a timedelta, both as numbers of days."""
+    """For a comparison of a date difference with a timedelta, return one side as a number of days; else unchanged."""
     if isinstance(found, Value) and found.kind.name == "span":
         known = isinstance(other, Constant) and type(other.peek()) is datetime.timedelta
         return replace(found, kind=in_days(found.kind)) if known else found
     beside = isinstance(other, Value) and other.kind.name == "span"
     if beside and isinstance(found, Constant) and type(found.peek()) is datetime.timedelta:
         days, rest = divmod(found.value, datetime.timedelta(1))
-        return Constant(days + 0.5 if rest else days)  # any part of a day has the same order beside whole ones
+        return Constant(days + 0.5 if rest else days)  # any part of a day has the same order relative to whole days
     return found
 
 
@@ -136,11 +136,11 @@ class Comparing(Documents):
         return self.compare(cmp, first, second)
 
     def compare(self, cmp: ast.cmpop, left: Found, right: Found) -> Condition:
-        """One comparison."""
+        """Translate one comparison."""
         if any(isinstance(each, Constant) and each.is_absent() for each in (left, right)):
             return False
         left, right = _days_beside(left, right), _days_beside(right, left)
-        # It does not hold where there is no related row, so that it may be asked of that row.
+        # It is false if there is no related row, so it can be a condition on that row.
         if isinstance(left, Value) and left.of_related is not None:
             owner, field = left.of_related
             return owner.where(self.compare(cmp, field, right))
@@ -184,7 +184,7 @@ class Comparing(Documents):
         return self._ordered(cmp, left, right)
 
     def _compare_several(self, cmp: ast.cmpop, left: Found, right: Found) -> Condition:
-        """Compare two tuples or two lists: the first pair of different items decides."""
+        """Compare two tuples or lists: the first pair of different items decides."""
         types, items = [], []
         for each in (left, right):
             if isinstance(cmp, ast.Is | ast.IsNot) or not isinstance(each, Several | Constant):
@@ -214,7 +214,7 @@ class Comparing(Documents):
         return both(found, *there(left, right))
 
     def _plain_type(self, value: Any) -> type[Any]:
-        """Return the type of a constant beside a tuple; tuple, where its class only gives names to the items of one."""
+        """Return the type of a constant beside a tuple; tuple for a named tuple, which compares like a plain one."""
         own: Any = type(value)
         if isinstance(value, tuple) and own.__eq__ is tuple.__eq__ and own.__lt__ is tuple.__lt__:
             return tuple
@@ -224,7 +224,8 @@ class Comparing(Documents):
         return found
 
     def _same_object(self, cmp: ast.cmpop, left: Found, right: Found) -> Condition | None:
-        """Return the condition that two objects are the same, or are not, by their primary keys; None for others."""
+        """Return the condition that two objects are (not) the same, by their primary keys; None if they are no
+        objects."""
         one, other = (right, left) if isinstance(left, Constant) else (left, right)
         if not isinstance(one, Entity | Related) or isinstance(one.target, sa.FromClause):
             return None
@@ -236,7 +237,7 @@ class Comparing(Documents):
             keys = self._identity_of(state, mapper)
         elif isinstance(other, Entity | Related) and not isinstance(other.target, sa.FromClause):
             if isinstance(one, Related) and isinstance(other, Related):
-                return None  # each of them may be None
+                return None  # either of them may be None
             keys = primary_key(other.target) if sa.inspect(other.target).mapper.common_parent(mapper) else None
         else:
             return None
@@ -254,8 +255,8 @@ class Comparing(Documents):
         return both(negated(same), *(reachable(each) for each in (one, other)))
 
     def _identity_of(self, state: Any, mapper: Any) -> list[SQL] | None:
-        """Return the primary key of an object as parameters; None if no row of these objects can be it."""
-        self.keep_nothing()  # the object's state may change
+        """Return the primary key of an object as parameters; None if it cannot be a row of the class."""
+        self.keep_nothing()  # do not cache: the state of the object may change
         if not state.mapper.common_parent(mapper) or state.key is None:
             return None
         if state.session is None:
@@ -273,7 +274,7 @@ class Comparing(Documents):
             if other.value is not None or isinstance(value, Many):
                 return negate
             exists = value.exists()
-            # The value is None if the whole path leads to no row, and absent if the path ends earlier.
+            # The value is None if the last step leads to no row, and absent if an earlier step does.
             return both(reachable(value), exists if negate else negated(exists))
         if isinstance(value, Entity):
             return negate
@@ -319,7 +320,7 @@ class Comparing(Documents):
         return op(f"{name}_eq", first, second)
 
     def _refuse_mixture(self, left: str, right: str) -> None:
-        """Refuse what Python compares in a way of its own; other kinds are never equal."""
+        """Raise Refused for two kinds that Python compares in a special way; other different kinds are never equal."""
         if "local" in (left, right):
             raise self.refuse(
                 "the time on the clocks of a zone is not compared", "Compare whole times, without astimezone()."
@@ -331,7 +332,7 @@ class Comparing(Documents):
                 )
 
     def _aligned(self, left: Value, right: Value) -> tuple[str, SQL, SQL]:
-        """Two values of one group as they can be compared: the operation's name and both sides."""
+        """Return the operation and both sides for two comparable values of different kinds."""
         kinds = {left.kind.name, right.kind.name}
         if kinds == {"str"}:
             return "text", left.sql, right.sql
@@ -347,7 +348,7 @@ class Comparing(Documents):
             one, two = (
                 each.sql if each.kind.name == "decimal" else op("numeric", as_int(each)) for each in (left, right)
             )
-            return "float", one, two  # PostgreSQL's NUMERIC has a NaN too
+            return "float", one, two  # PostgreSQL's NUMERIC can be NaN too
         if kinds == {"bool"}:
             return "number", left.sql, right.sql
         return "float" if kinds == {"float"} else "number", as_int(left), as_int(right)
@@ -360,7 +361,7 @@ class Comparing(Documents):
                 "an integer of this size is not a float without loss",
                 "Declare the column Integer, or compare integers with integers.",
             )
-        # SQLite keeps to no size; larger integers there would be rounded in silence.
+        # SQLite enforces no sizes, so larger integers would be rounded silently there.
         return op("double", as_int(value))
 
     def _equals_constant(self, left: Value, constant: Constant) -> Condition:
@@ -373,7 +374,7 @@ class Comparing(Documents):
         return self._is_text(left, bound) if left.kind.name in TEXTS else left.sql == bound
 
     def _is_text(self, left: Value, bound: SQL) -> SQL:
-        """Return the condition that a text equals a value, in a form that an index of the column serves."""
+        """Return the condition that a text equals ``bound``, in a form that can use an index of the column."""
         if not left.column:
             return op("text_eq", left.sql, bound)
         return op("text_is_collated" if left.kind.collated else "text_is", left.sql, bound)
@@ -381,28 +382,28 @@ class Comparing(Documents):
     # .lower()
 
     def _lower_claimed(self, constant: Constant) -> tuple[tuple[int, int], list[SQL]]:
-        """Return :meth:`_lower_bounds` of one constant."""
+        """Do the same as :meth:`_lower_bounds` for one constant, and claim it."""
         shape, bounds = self._lower_bounds([constant.peek()])
         self.claim(constant, shape, bounds, lambda again, value: again._lower_bounds([value]))
         return shape, bounds
 
     def _lower_bounds(self, texts: Sequence[str]) -> tuple[tuple[int, int], list[SQL]]:
-        """The parameters for texts beside ``.lower()``, then for the letters to replace; how many there are of both.
-
-        A text that ``.lower()`` cannot give is left out.
+        """Return the numbers of both kinds, and the parameters for texts compared with ``.lower()``, then for the
+        letters to replace. A text that ``.lower()`` cannot return is omitted.
         """
         texts = [each for each in texts if is_lower(each)]
         letters = self._letter_bounds(texts)
         return (len(texts), len(letters)), [*(self.literal(each, SOUGHT) for each in texts), *letters]
 
     def _letter_bounds(self, texts: Sequence[str]) -> list[SQL]:
-        """Return the parameters for the letters that :meth:`_lowered` replaces beside these texts."""
+        """Return the parameters for the letters that :meth:`_lowered` replaces if compared with ``texts``."""
         if any(sigma in each for each in texts for sigma in SIGMAS):
             raise self.refuse(".lower() of a capital sigma depends on the letters around it")
         return [self.literal(each, SOUGHT) for pair in capitals(texts) for each in pair]
 
     def _lowered(self, value: Value, letters: Sequence[SQL]) -> SQL:
-        """A text in lower case, as far as the letters matter: beside the ASCII ones, those of the texts beside it."""
+        """Return a text in lower case, as far as the comparison needs: ASCII letters, and the ``letters`` of the
+        constants."""
         found = value.sql
         if letters:
             self.note("the capitals of the other letters in the constant are replaced")
@@ -411,7 +412,7 @@ class Comparing(Documents):
         return found
 
     def _bound_claimed(self, kind: Kind, constant: Constant) -> SQL | None:
-        """As :meth:`_bound`, where nothing else depends on which value the constant has."""
+        """Do the same as :meth:`_bound`, if no other part of the translation depends on the value of the constant."""
         bound = self._bound(kind, constant.peek())
         shape = bound is None
         bounds = [] if bound is None else [bound]
@@ -424,7 +425,7 @@ class Comparing(Documents):
         return bound
 
     def _bound(self, kind: Kind, constant: Any) -> SQL | None:
-        """A constant as a parameter beside a value of this kind; None if Python finds no such value equal to it."""
+        """Return a constant as a parameter to compare with a value of ``kind``; None if Python finds no equal value."""
         name = constant_kind(constant)
         if kind.name == "enum":
             return self._bound_enum(kind, constant)
@@ -443,7 +444,7 @@ class Comparing(Documents):
             self._refuse_mixture(kind.name, name)
             return None
         if name == "aware" and constant.utcoffset() != constant.replace(fold=1 - constant.fold).utcoffset():
-            return None  # the clocks of its zone show this time twice or never: Python takes it for equal to no other
+            return None  # ambiguous or missing local time: Python finds no equal time in another zone
         return self.literal(constant, kind.type)
 
     def _bound_enum(self, kind: Kind, constant: Any) -> SQL | None:
@@ -459,7 +460,7 @@ class Comparing(Documents):
         return None
 
     def _bound_number(self, kind: Kind, constant: Any) -> SQL | None:
-        """A number that equals the constant, in the column's own type."""
+        """Return a number that equals the constant, in the type of the column; None if there is none."""
         if _is_nan(constant):
             return None
         constant = _tamed(constant)
@@ -480,7 +481,7 @@ class Comparing(Documents):
         return None if found is None or found != number else self._bound_decimal(found)
 
     def _check_number(self, kind: Kind, constant: Any) -> None:
-        """Refuse a number of a type that no database compares exactly with one of this kind."""
+        """Raise Refused for a number of a type that no database compares exactly with this kind."""
         if kind.name == "float" and isinstance(constant, decimal.Decimal):
             raise self.refuse("a float is compared with a Decimal", "Make both of one type.")
         if kind.name == "decimal" and isinstance(constant, float):
@@ -488,13 +489,13 @@ class Comparing(Documents):
             raise self.refuse("a Decimal is compared with a float, which no database does exactly", hint)
 
     def _bound_int(self, kind: Kind, number: int) -> SQL | None:
-        """An integer; None if no value of this kind is as large."""
+        """Return an integer parameter; None if it exceeds all values of this kind."""
         if -INT64 <= number < INT64:
             return self.literal(number, BIG)
         return self.literal(number, HUGE) if abs(number) <= kind.bound else None
 
     def _rounded(self, digits: tuple[int, int], number: decimal.Decimal, rounding: str) -> decimal.Decimal | None:
-        """A Decimal with as many digits as a column; None if it is beyond all values of the column."""
+        """Round a Decimal to the digits of a column; return None if it exceeds all values of the column."""
         if number and number.adjusted() >= digits[0]:
             return None
         scale = decimal.Decimal(1).scaleb(-digits[1])
@@ -507,7 +508,7 @@ class Comparing(Documents):
         return self.literal(constant, sa.Numeric(before + after, after))
 
     def _ordered(self, cmp: ast.cmpop, left: Found, right: Found) -> Condition:
-        """``<``, ``<=``, ``>``, ``>=``."""
+        """Translate ``<``, ``<=``, ``>`` and ``>=``."""
         names = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
         name = names[type(cmp)]
         if isinstance(left, Constant):
@@ -551,7 +552,8 @@ class Comparing(Documents):
         return op(f"number_{name}", left.sql, bound)
 
     def _text_bounds(self, name: str, text: str) -> tuple[str, list[SQL]]:
-        """The comparison and the parameter by which text has an order, also beside text that cannot be stored."""
+        """Return the operation and the parameter for an ordered comparison with text, even text that cannot be
+        stored."""
         if has_half(text):
             name = {"le": "lt", "gt": "ge"}.get(name, name)
         return name, [self.literal(text, NEXT if name in ("lt", "ge") else BEFORE)]
@@ -571,9 +573,8 @@ class Comparing(Documents):
         return op(f"{'number' if whole else 'float'}_{shape}", sql, *bounds)
 
     def _ordered_bounds(self, name: str, kind: Kind, constant: Any) -> tuple[str | None, list[SQL]]:
-        """Return the comparison and the parameter by which a number has an order.
-
-        None for the comparison if it holds for no number, ``all`` if it does for all numbers but NaN.
+        """Return the operation and the parameter for an ordered comparison with a number. The operation is None if it
+        holds for no number, and ``all`` if it holds for all numbers except NaN.
         """
         if _is_nan(constant):
             return None, []
@@ -586,7 +587,7 @@ class Comparing(Documents):
             free = kind.name == "decimal" and kind.digits is None
             return self._ordered_float(name, float(constant)) if free else (beyond, [])
         up = name in ("lt", "ge")
-        # Beside an integer, a number between two others is the next one up or down; so it is beside a Decimal.
+        # For integers, replace a number between two integers by the next one up or down; similarly for Decimals.
         if kind.name in ("bool", "int"):
             bound = self._bound_int(kind, math.ceil(constant) if up else math.floor(constant))
             return (beyond, []) if bound is None else (name, [bound])
@@ -599,7 +600,8 @@ class Comparing(Documents):
         return name, [self._bound_decimal(number)]
 
     def _ordered_float(self, name: str, constant: Any) -> tuple[str | None, list[SQL]]:
-        """Return the same beside a float. An integer that is none is between two floats, of which one decides."""
+        """Do the same for a float. An integer that is not a float is between two floats, one of which gives the same
+        result."""
         if isinstance(constant, float) and math.isinf(constant):
             if name == ("gt" if constant > 0 else "lt"):
                 return None, []

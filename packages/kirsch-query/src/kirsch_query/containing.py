@@ -1,4 +1,4 @@
-"""Membership: ``in`` and ``not in``, of containers and of text."""
+"""Translation of ``in`` and ``not in``, for containers and text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_ONE_TYPE: dict[str, tuple[type, Any]] = {"int": (int, BIG), "str": (str, SOU
 
 
 class Containing(Comparing):
-    """The part of a translation that looks for a value in others."""
+    """The part of a translation that tests membership."""
 
     def _membership(self, negate: bool, left: ast.expr, right: ast.expr, scope: Scope) -> Condition:
         needle = self.value(left, scope)

@@ -1,7 +1,6 @@
-"""Parts of JSON documents: ``b.data["size"]["width"] > 3``.
-
-The type of a part is known only when a row is read, so that a comparison asks for it too: a part equals a text if it is
-a text, and a number if it is a boolean, an integer, which is compared exactly, or another number, which is a float.
+"""Translation of parts of JSON documents: ``b.data["size"]["width"] > 3``. The type of a part is only known when a row
+is read, so a comparison tests it too: a text is compared with text; a number is compared with booleans, with integers
+(exactly), and with other numbers as floats.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from kirsch_query import emit_documents as emit_documents  # which defines the operations
+from kirsch_query import emit_documents as emit_documents  # imported because it defines the operations
 from kirsch_query.emit import op
 from kirsch_query.kinds import DOUBLE, INT32, NUMBERS, TEXTS, Kind, constant_kind
 from kirsch_query.terms import Base, Condition, Constant, Found, Value, both, either, negated, there
@@ -29,22 +28,22 @@ _MIRRORED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 
 def is_document(found: Any) -> bool:
-    """Return whether this is a JSON document, or a part of one."""
+    """Return whether ``found`` is a JSON document or a part of one."""
     return isinstance(found, Value) and found.kind.name == "json"
 
 
 def text_of(part: Value) -> Value:
-    """Return the text that a part is; absent if it is none."""
+    """Return a part as text; absent if it is no text."""
     return Value(op("json_text", part.sql), _TEXT)
 
 
 def length_of(part: Value) -> Value:
-    """Return the number of the characters of a text, of the items of a list, or of the keys of an object."""
+    """Return the length of a part: characters of a text, items of a list, or keys of an object."""
     return Value(op("json_length", part.sql), Kind("int", sa.BigInteger(), bound=INT32))
 
 
 def _numbers_of(part: Value) -> tuple[Value, Value]:
-    """Return the integer and the float that a part is, each of them absent if it is none."""
+    """Return a part as an integer and as a float; each is absent if the part has another type."""
     return Value(op("json_int", part.sql), _INTEGER), Value(op("json_float", part.sql), _FLOAT)
 
 
@@ -60,7 +59,8 @@ class Documents(Base):
     """The part of a translation that reads JSON documents."""
 
     def part_of(self, owner: Value, node: ast.expr, *, get: bool = False) -> Value:
-        """Return the part of a document by its key or its position: absent if there is none, None for ``.get()``."""
+        """Return the part of a document with a key or at a position: if there is none, absent, or None for
+        ``.get()``."""
         sql = op(*self._step(owner, node))
         part = Value(sql, _DOCUMENT, True, op("json_object", owner.sql) if get else sql.is_not(sa.null()))
         if owner.of_related is None:
@@ -84,7 +84,7 @@ class Documents(Base):
         )
 
     def compare_document(self, cmp: ast.cmpop, left: Found, right: Found) -> Condition:
-        """One comparison, of which a side is a document."""
+        """Translate a comparison in which one side is a document."""
         if not is_document(left):
             left, right, cmp = right, left, _MIRRORED.get(type(cmp), type(cmp))()
         assert isinstance(left, Value)
@@ -107,7 +107,7 @@ class Documents(Base):
         raise self.refuse("`is` compares identity, which a database does not know", "Write ==.")
 
     def _holds(self, cmp: ast.cmpop, part: Value, other: Constant | Value) -> Condition:
-        """Return the condition that ``==`` or an order holds."""
+        """Return the condition that ``==`` or an ordered comparison holds."""
         equal = isinstance(cmp, ast.Eq)
         if isinstance(other, Constant) and other.peek() is None:
             return equal and _is_none(part)
@@ -135,7 +135,7 @@ class Documents(Base):
         return either(has_none and _is_none(part), *among)
 
     def in_document(self, negate: bool, needle: Found, container: Value) -> Condition:
-        """Return the condition that a text is, or is not, in a text, an item of a list, or a key of an object."""
+        """Return the condition that a text is (not) in a text, an item of a list, or a key of an object."""
         if container.of_related is not None:
             owner, field = container.of_related
             return owner.where(self.in_document(negate, needle, field))

@@ -1,7 +1,7 @@
 """SQL text: one small SQLAlchemy element for each operation whose spelling or meaning depends on the database.
 
-Each element prints what means the same as Python on its database. Values reach the database as bound parameters only;
-an element prints nothing but its arguments, which SQLAlchemy has compiled, and the words that stand here.
+For each database, an element emits SQL with the meaning of Python. Values are only sent as bound parameters: an element
+emits only its compiled arguments and the fixed text in this file.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ Emit = Callable[..., str]
 
 
 class Operation(FunctionElement[Any]):
-    """The base of the elements."""
+    """The base class of the elements."""
 
     inherit_cache = True
 
     def self_group(self, against: Any = None) -> Any:  # noqa: ARG002 - SQLAlchemy's signature
-        """Itself: each prints its own parentheses, and SQLAlchemy's ``= 1`` beside a condition keeps an index out."""
+        """Return the element itself: each emits its own parentheses, and SQLAlchemy's ``= 1`` would prevent the use
+        of an index."""
         return self
 
 
@@ -37,7 +38,7 @@ _CLASSES: dict[str, type[FunctionElement[Any]]] = {}
 
 
 def dialect_name(dialect: Any) -> str:
-    """Return the name of a dialect's database, which tells MariaDB from MySQL; of an engine's, or the name itself."""
+    """Return the database name of a dialect, an engine or a name; it distinguishes MariaDB from MySQL."""
     dialect = getattr(dialect, "dialect", dialect)
     name = str(getattr(dialect, "name", dialect))
     return "mariadb" if name == "mysql" and getattr(dialect, "is_mariadb", False) else name
@@ -46,7 +47,7 @@ def dialect_name(dialect: Any) -> str:
 def operation(
     name: str, type_: Any, *, sqlite: Emit, postgresql: Emit | None = None, mariadb: Emit | None = None
 ) -> None:
-    """Define an element; a database that has no emitter of its own uses SQLite's."""
+    """Define an element. A database without its own emitter uses SQLite's."""
     _EMITTERS[name] = {
         "default": sqlite,
         "sqlite": sqlite,
@@ -61,7 +62,7 @@ def operation(
 
 
 def op(name: str, *arguments: Any) -> sa.ColumnElement[Any]:
-    """An operation of these arguments."""
+    """Return an element of the operation ``name`` with these arguments."""
     return _CLASSES[name](*arguments)
 
 
@@ -72,7 +73,7 @@ def _print(element: Any, compiler: Any, **options: Any) -> str:
     if emitter is None:
         raise unproven(dialect)
     linter = options.get("from_linter")
-    if linter is not None:  # what looks for products of tables must see that this joins those of its arguments
+    if linter is not None:  # tell SQLAlchemy's check for Cartesian products that this joins the tables of its arguments
         for one, other in itertools.combinations(element.clauses, 2):
             linter.edges.update(itertools.product(one._from_objects, other._from_objects))
     return emitter(*(_grouped(each, compiler, options) for each in element.clauses))
@@ -85,7 +86,7 @@ def _grouped(clause: Any, compiler: Any, options: dict[str, Any]) -> str:
 
 
 def unproven(dialect: str) -> Refused:
-    """Return the refusal of a database on which nothing was tested."""
+    """Return the Refused error for a database on which this package was not tested."""
     hint = " Its LIKE, = and collations differ from MariaDB's." if dialect == "mysql" else ""
     return Refused(
         f"this query was not tested on {dialect}, so that its meaning there is not known",
@@ -94,7 +95,7 @@ def unproven(dialect: str) -> Refused:
 
 
 class Checked(Operation):
-    """A whole translated condition: refuses to compile for a database on which it is not exact."""
+    """A whole translated condition. It refuses to compile for a database on which it is not exact."""
 
     inherit_cache = True
     name = "checked"
@@ -118,7 +119,7 @@ class Checked(Operation):
 @compiles(Checked)
 def _print_checked(element: Checked, compiler: Any, **options: Any) -> str:
     dialect = dialect_name(compiler.dialect)
-    # Nothing runs on the default dialect; SQLAlchemy compiles for it to look at a statement, and to show one.
+    # The default dialect executes nothing; SQLAlchemy compiles for it to analyze or print a statement.
     if dialect not in DIALECTS and dialect != "default":
         raise unproven(dialect)
     if dialect in element.refusals:
@@ -128,28 +129,28 @@ def _print_checked(element: Checked, compiler: Any, **options: Any) -> str:
     return f"({compiler.process(clause, **options)})"
 
 
-# The same on all three databases: true if a condition is false or NULL, else false.
+# Equal on all three databases: true if a condition is false or NULL, else false.
 operation("not_true", sa.Boolean(), sqlite=lambda x: f"({x} IS NOT TRUE)")
-# MariaDB keeps the results of a subquery by the values that it reads of the outer row, and finds them by collation: for
-# 'A' it would give again what 'a' had. It keeps none of a subquery that calls rand().
+# MariaDB caches results of a subquery by the values of the outer row, and compares these by collation: for 'A' it would
+# return the result for 'a'. It does not cache a subquery that calls rand().
 operation("uncached", sa.Boolean(), sqlite=lambda x: x, mariadb=lambda x: f"({x} AND rand() >= 0)")
 operation("not", sa.Boolean(), sqlite=lambda x: f"(NOT {x})")
-# True if a value is one of those that a subquery gives, or that an expanding parameter has.
+# True if a value is in the result of a subquery, or in an expanding parameter.
 operation("among", sa.Boolean(), sqlite=lambda x, y: f"({x} IN {y})")
-# The same condition as IN and as EXISTS.
+# The same condition as IN and as EXISTS; each database gets the better one.
 operation("semi_join", sa.Boolean(), sqlite=lambda _, exists: f"({exists})", postgresql=lambda among, _: among,
            mariadb=lambda among, _: among)  # fmt: skip
 operation("same", sa.Boolean(), sqlite=lambda x, y: f"({x} IS {y})",
            postgresql=lambda x, y: f"({x} IS NOT DISTINCT FROM {y})", mariadb=lambda x, y: f"({x} <=> {y})")  # fmt: skip
 
-# Comparisons of numbers. PostgreSQL takes NaN for equal to itself and greater than all else.
+# Comparisons of numbers. In PostgreSQL NaN equals itself and is greater than all other numbers.
 for _name, _sign, _greater in (("eq", "=", 0), ("lt", "<", 1), ("le", "<=", 1), ("gt", ">", 0), ("ge", ">=", 0)):
     operation(f"number_{_name}", sa.Boolean(), sqlite=lambda x, y, sign=_sign: f"({x} {sign} {y})")
     operation(
         f"float_{_name}", sa.Boolean(), sqlite=lambda x, y, sign=_sign: f"({x} {sign} {y})",
         postgresql=lambda x, y, sign=_sign, greater=_greater: f"({x} {sign} {y} AND {(x, y)[greater]} <> 'NaN')",
     )  # fmt: skip
-# A float and infinity, of which MariaDB's is greater or less than all floats.
+# Comparisons of a float with infinity. MariaDB has no infinity: it is above or below all floats.
 for _name, _sign, _more in (
     ("lt", "plus", "<"), ("le", "plus", "<="), ("ge", "plus", ">="), ("gt", "minus", ">"), ("ge", "minus", ">="), ("le", "minus", "<=")
 ):  # fmt: skip
@@ -161,7 +162,7 @@ for _name, _sign, _more in (
     )  # fmt: skip
 
 
-# Text: compared by code points, without padding, whatever the collation of the column.
+# Text: compared by code points, without padding, for any collation of the column.
 
 
 def bytewise(x: str) -> str:
@@ -176,22 +177,23 @@ operation("text", sa.String(), sqlite=lambda x: f"({x} COLLATE BINARY)", postgre
            mariadb=lambda x: f"({bytewise(x)})")  # fmt: skip
 operation("text_eq", sa.Boolean(), sqlite=lambda x, y: f"({x} = {y} COLLATE BINARY)",
            postgresql=lambda x, y: f'({x} = {y} COLLATE "C")', mariadb=lambda x, y: f"({bytewise(x)} = {bytewise(y)})")  # fmt: skip
-# A column and a value: the plain comparison, which an index serves, is implied by the exact one.
+# A column and a value: the plain comparison uses an index, and is implied by the exact one.
 operation("text_is", sa.Boolean(), sqlite=lambda x, y: f"({x} = {y} COLLATE BINARY)",
            postgresql=lambda x, y: f"({x} = {y})",
            mariadb=lambda x, y: f"({x} = {y} AND {bytewise(x)} = {bytewise(y)})")  # fmt: skip
-# The same of a column with a collation of its own, which PostgreSQL may have told to take different text for equal.
+# The same for a column with its own collation, which in PostgreSQL may be nondeterministic, so that different texts are
+# equal.
 operation("text_is_collated", sa.Boolean(), sqlite=lambda x, y: f"({x} = {y} COLLATE BINARY)",
            postgresql=lambda x, y: f'({x} = {y} AND {x} = {y} COLLATE "C")',
            mariadb=lambda x, y: f"({x} = {y} AND {bytewise(x)} = {bytewise(y)})")  # fmt: skip
-# The same of several values, which one expanding parameter has.
+# The same for several values in one expanding parameter.
 operation("text_among", sa.Boolean(), sqlite=lambda x, y: f"({x} COLLATE BINARY IN {y})",
            postgresql=lambda x, y: f"({x} IN {y})", mariadb=lambda x, y: f"({x} IN {y} AND {bytewise(x)} IN {y})")  # fmt: skip
 operation("text_among_collated", sa.Boolean(), sqlite=lambda x, y: f"({x} COLLATE BINARY IN {y})",
            postgresql=lambda x, y: f'({x} IN {y} AND {x} COLLATE "C" IN {y})',
            mariadb=lambda x, y: f"({x} IN {y} AND {bytewise(x)} IN {y})")  # fmt: skip
-# An order, and whether text is from one up to another, which is the range of a prefix. A column whose collation is
-# known (see kinds.order_of) is compared by it, so that its index serves.
+# Ordered comparisons, and the range of texts with a prefix. For a column with a known collation (see kinds.order_of)
+# the comparison uses it, so that an index can be used.
 
 
 def _between(x: str, low: str, high: str) -> str:
@@ -199,9 +201,10 @@ def _between(x: str, low: str, high: str) -> str:
 
 
 def _like(x: str, low: str, high: str) -> str:
-    """Return the range on MariaDB and a LIKE without wildcards, which all text in it fulfils and an index serves."""
+    """Return the range on MariaDB with a LIKE without wildcards, which is true for all text in the range and can use
+    an index."""
     escaped = low
-    for each in ("!", "_", "char(37)"):  # a percent sign would have to be doubled for the driver
+    for each in ("!", "_", "char(37)"):  # a literal percent sign would have to be doubled for the driver
         sign = each if each.startswith("char") else f"'{each}'"
         escaped = f"replace({escaped}, {sign}, concat('!', {sign}))"
     exact = _between(bytewise(x), bytewise(low), bytewise(high))
@@ -224,7 +227,7 @@ for _order in ("", "p", "m", "pm", "g", "pg", "u", "pu"):
         mariadb=_like if "g" in _order else _between if "m" in _order else
             lambda x, low, high: _between(bytewise(x), bytewise(low), bytewise(high)),
     )  # fmt: skip
-    # The same beside two texts around all text in the range, by a collation whose index serves then.
+    # The same with two texts that enclose the range, by a collation whose index can then be used.
     if "u" in _order:
         operation(
             f"prefix_within{_order}", sa.Boolean(),
@@ -237,7 +240,7 @@ for _order in ("", "p", "m", "pm", "g", "pg", "u", "pu"):
         f"sorted{_order}", sa.String(), sqlite=lambda x: f"({x} COLLATE BINARY)",
         postgresql=lambda x, c=_c: f"({x}{c})", mariadb=lambda x, known="m" in _order: x if known else f"({bytewise(x)})",
     )  # fmt: skip
-# A boolean column. PostgreSQL asks no other server for IS TRUE, and MariaDB no index.
+# A boolean column. PostgreSQL does not send IS TRUE to a foreign server, and MariaDB uses no index for it.
 operation("is_true", sa.Boolean(), sqlite=lambda x: f"({x} IS 1)", postgresql=lambda x: f"({x})",
            mariadb=lambda x: f"({x} = 1)")  # fmt: skip
 operation("length", sa.Integer(), sqlite=lambda x: f"length({x})", postgresql=lambda x: f"char_length({x})",
@@ -254,8 +257,8 @@ operation("ends", sa.Boolean(),
            mariadb=lambda x, y: f"(right({bytewise(x)}, char_length({y})) = {bytewise(y)})")  # fmt: skip
 operation("int_text", sa.String(), sqlite=lambda x: f"CAST({x} AS TEXT)", mariadb=lambda x: f"CAST({x} AS CHAR)")
 operation("concat", sa.String(), sqlite=lambda x, y: f"({x} || {y})", mariadb=lambda x, y: f"concat({x}, {y})")
-# ASCII letters in lower case, as in Python; of others only the two are changed whose lower case has an ASCII letter:
-# the Kelvin sign, and the dotted capital I, which becomes two characters.
+# Lower case of ASCII letters, as in Python. Of other letters only the two are changed whose lower case has an ASCII
+# letter: the Kelvin sign, and the dotted capital I, which becomes two characters.
 operation("lower", sa.String(),
            sqlite=lambda x: f"lower(replace(replace({x}, char(8490), 'k'), char(304), 'i' || char(775)))",
            postgresql=lambda x: f"""lower(replace(replace({x} COLLATE "C", chr(8490), 'k'), chr(304), 'i' || chr(775)))""",
@@ -280,8 +283,8 @@ operation("from_end", sa.Integer(), sqlite=lambda x, n: f"max(length({x}) - {n},
 operation("bytes_length", sa.Integer(), sqlite=lambda x: f"length({x})", postgresql=lambda x: f"octet_length({x})")
 
 
-# Integers are as long as they need to be. SQLite's have 64 bits and would go on as inexact floats: an error instead,
-# and abs() of the smallest one is how SQL of it raises an error.
+# Integers of any length. SQLite's have 64 bits and would overflow to inexact floats: raise an error instead, by abs()
+# of the smallest integer.
 
 
 def _whole(text: str) -> str:
@@ -308,8 +311,8 @@ for _name, _sign in (("add", "+"), ("sub", "-"), ("mul", "*")):
 
 
 def _modulo(x: str, y: str) -> str:
-    """With the sign of the divisor, as in Python; NULL where that is zero."""
-    # + 0, since MariaDB's mod() of numbers that have more than nine digits gives a -0, which it says is less than 0.
+    """Return a modulo with the sign of the divisor, as in Python; NULL if the divisor is zero."""
+    # + 0, because MariaDB's mod() of numbers with more than nine digits can return -0, which it considers less than 0.
     return f"(mod(mod({x}, nullif({y}, 0)) + {y}, nullif({y}, 0)) + 0)"
 
 
@@ -323,7 +326,7 @@ operation("int_floordiv", sa.BigInteger(),
            sqlite=lambda x, y: _whole(f"({_whole(f'{x} - {_modulo_sqlite(x, y)}')}) / {y}"),
            postgresql=lambda x, y: f"div({_numeric(x)} - {_modulo(_numeric(x), _numeric(y))}, nullif({_numeric(y)}, 0))",
            mariadb=lambda x, y: f"round(({_exact(x)} - {_modulo(_exact(x), _exact(y))}) / nullif({_exact(y)}, 0))")  # fmt: skip
-# Bits, of at most 64. MariaDB gives unsigned numbers.
+# Bit operations of at most 64 bits. MariaDB returns unsigned numbers.
 for _name, _sign, _mariadb in (("and", "&", "&"), ("or", "|", "|"), ("xor", "#", "^")):
     operation(
         f"int_{_name}", sa.BigInteger(),
@@ -333,8 +336,8 @@ for _name, _sign, _mariadb in (("and", "&", "&"), ("or", "|", "|"), ("xor", "#",
     )  # fmt: skip
 
 
-# The exact quotient of integers, rounded once. 53 bits of both sides are exact as floats; beyond that only PostgreSQL has as
-# many digits as it takes, and the others raise an error.
+# The exact quotient of integers, rounded once. Up to 53 bits both sides are exact as floats; beyond that only
+# PostgreSQL has enough digits, and the others raise an error.
 def _quotient(double: Emit, error: str) -> Emit:
     most = 2**53
     return lambda x, y: (
@@ -348,7 +351,7 @@ operation("quotient", sa.Double(), sqlite=_quotient(lambda x: f"CAST({x} AS REAL
            mariadb=_quotient(lambda x: f"CAST({x} AS DOUBLE)", "exp(710 + 0 * {x})"))  # fmt: skip
 
 
-# A float as the nearest integer, halves as the even one. MariaDB keeps to 64 bits without an error.
+# A float rounded to the nearest integer, half to even. MariaDB limits it to 64 bits without an error.
 def _rounded_sqlite(x: str) -> str:
     half = "v - CAST(v AS INTEGER)"
     odd = "CAST(v AS INTEGER) % 2 <> 0"
@@ -381,14 +384,14 @@ operation("whole", sa.Integer(), sqlite=lambda x: f"CAST({x} AS INTEGER)", maria
 operation("double", sa.Double(), sqlite=lambda x: f"CAST({x} AS REAL)",
            postgresql=lambda x: f"CAST({x} AS DOUBLE PRECISION)", mariadb=lambda x: f"CAST({x} AS DOUBLE)")  # fmt: skip
 operation("numeric", sa.Numeric(), sqlite=lambda x: x, postgresql=_numeric)
-# MariaDB takes a value of these types for text, which matters where it is not compared with a column.
+# MariaDB treats a value of these types as text, which matters if it is not compared with a column.
 for _name, _type in (("datetime", "DATETIME(6)"), ("date", "DATE"), ("time", "TIME(6)")):
     operation(f"as_{_name}", None, sqlite=lambda x: x, mariadb=lambda x, type_=_type: f"CAST({x} AS {type_})")
 operation("days", sa.Integer(), sqlite=lambda x, y: f"CAST(julianday({x}) - julianday({y}) AS INTEGER)",
            postgresql=lambda x, y: f"({x} - {y})", mariadb=lambda x, y: f"datediff({x}, {y})")  # fmt: skip
 operation("divide", sa.Double(), sqlite=lambda x, y: f"({x} / nullif({y}, 0))")
 
-# Parts of dates and times. SQLite has them as text of a fixed form.
+# Parts of dates and times. SQLite stores them as text with fixed positions.
 _PARTS = {"year": (1, 4), "month": (6, 2), "day": (9, 2), "hour": (12, 2), "minute": (15, 2), "second": (18, 2),
           "microsecond": (21, 6)}  # fmt: skip
 
@@ -413,7 +416,7 @@ for _name, (_start, _count) in _PARTS.items():
         )  # fmt: skip
 operation("weekday", sa.Integer(), sqlite=lambda x: f"((CAST(strftime('%w', substr({x}, 1, 10)) AS INTEGER) + 6) % 7)",
            postgresql=lambda x: f"(CAST(EXTRACT(ISODOW FROM {x}) AS INTEGER) - 1)", mariadb=lambda x: f"weekday({x})")  # fmt: skip
-# An order that is Python's: MariaDB sorts UUIDs by their time, and two of the databases sort enums by declaration.
+# Values that sort as in Python: MariaDB sorts UUIDs by their time, and two databases sort enums by declaration.
 operation("uuid", sa.String(), sqlite=lambda x: x, mariadb=lambda x: f"CAST({x} AS CHAR(36))")
 operation("enum", sa.String(), sqlite=lambda x: f"({x} COLLATE BINARY)", postgresql=lambda x: f'(CAST({x} AS TEXT) COLLATE "C")',
            mariadb=lambda x: f"({bytewise(f'CAST({x} AS CHAR)')})")  # fmt: skip

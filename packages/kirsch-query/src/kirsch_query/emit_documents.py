@@ -1,7 +1,6 @@
-"""The operations that read JSON documents, whose text is as Python reads it.
-
-PostgreSQL's ``json`` keeps that text. SQLite and MariaDB store text anyway. A number with a point or an exponent is a float,
-and any other number is an integer. Integers of more than 64 bits are an error on SQLite.
+"""The operations for JSON documents, which interpret the text like Python. PostgreSQL's ``json`` keeps the text. SQLite
+and MariaDB store text anyway. A number with a point or an exponent is a float, and any other number is an integer.
+Integers of more than 64 bits are an error on SQLite.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ _TOO_LARGE = "abs(-9223372036854775808)"
 
 
 def _plain(x: str) -> str:
-    """The text of a document on PostgreSQL, of a string without its quotes."""
+    """Return the text of a document on PostgreSQL; a string without its quotes."""
     return f"({x} #>> '{{}}')"
 
 
@@ -23,26 +22,26 @@ def _unquoted(x: str) -> str:
 
 
 def _quoted(character: str) -> str:
-    """A character as a document on SQLite and MariaDB; NULL if there is none."""
+    """Return a character as a JSON document on SQLite and MariaDB; NULL if there is none."""
     return f"CASE WHEN length({character}) > 0 THEN json_quote({character}) END"
 
 
 def _character(x: str, at: str) -> str:
-    """A character of a text on SQLite."""
+    """Return a character of a text on SQLite."""
     return f"substr({x} ->> '$', {at}, 1)"
 
 
 def _is(x: str, name: str, then: str, more: str = "") -> str:
-    """A value for documents of one type on MariaDB; for others, what ``more`` has for them."""
+    """Return ``then`` for documents of one type on MariaDB; ``more`` handles other types."""
     return f"(CASE json_type({x}) WHEN '{name}' THEN {then}{more} END)"
 
 
-# The document of a column, which is a number on SQLite if the whole document is one.
+# The document of a column. SQLite returns a number if the whole document is a number.
 operation("json_root", None, sqlite=lambda x: f"(CASE typeof({x}) WHEN 'real' THEN format(char(37) || '!.17g', {x}) ELSE {x} END)",
            postgresql=lambda x: f"CAST({x} AS JSON)", mariadb=lambda x: x)  # fmt: skip
 operation("json_key", None, sqlite=lambda x, y: f"""({x} -> ('$."' || {y} || '"'))""", postgresql=lambda x, y: f"({x} -> {y})",
           mariadb=lambda x, y: f"""json_extract({x}, concat('$."', {y}, '"'))""")  # fmt: skip
-# An item of a list, or a character of a text.
+# An item of a list, or a character of a text, counted from the start.
 operation(
     "json_item", None,
     sqlite=lambda x, n: f"(CASE json_type({x}) WHEN 'array' THEN {x} -> ('$[' || {n} || ']')"
@@ -73,7 +72,8 @@ operation("json_text", sa.String(), sqlite=lambda x: f"(CASE json_type({x}) WHEN
 operation("json_bool", sa.Boolean(), sqlite=lambda x: f"(CASE json_type({x}) WHEN 'true' THEN 1 WHEN 'false' THEN 0 END)",
           postgresql=lambda x: f"(CASE json_typeof({x}) WHEN 'boolean' THEN {_plain(x)} = 'true' END)",
           mariadb=lambda x: _is(x, "BOOLEAN", f"{_unquoted(x)} = 'true'"))  # fmt: skip
-# Numbers. Booleans are integers, as in Python. MariaDB takes 3e0 for an integer, and keeps 65 digits without an error.
+# Numbers. Booleans are integers, as in Python. MariaDB considers 3e0 an integer, and truncates beyond 65 digits without
+# an error.
 operation(
     "json_int", sa.BigInteger(),
     sqlite=lambda x: f"(CASE json_type({x}) WHEN 'integer' THEN"
@@ -112,7 +112,7 @@ def _length_mariadb(x: str) -> str:
 
 
 operation("json_length", sa.Integer(), sqlite=_length_sqlite, postgresql=_length_postgresql, mariadb=_length_mariadb)
-# True for true, for a number other than 0, and for a text, a list or an object that is not empty.
+# True for true, for a number other than 0, and for a non-empty text, list or object.
 operation(
     "json_true", sa.Boolean(),
     sqlite=lambda x: f"(CASE WHEN json_type({x}) IN ('integer', 'real', 'true') THEN {x} ->> '$' <> 0 ELSE {_length_sqlite(x)} > 0 END)",

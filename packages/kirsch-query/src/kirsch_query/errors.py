@@ -1,4 +1,4 @@
-"""The errors of this package: each names the file and the line, and shows the source with a caret below the fault."""
+"""The exceptions of this package. Each names file and line, and shows the source with a caret below the error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class Place:
-    """The place of a syntax node: its file, and its line as it is written there."""
+    """The place of a syntax node: the file, and the line with its text."""
 
     __slots__ = ("column", "end_column", "filename", "line", "text")
 
@@ -21,7 +21,8 @@ class Place:
 
     @classmethod
     def of(cls, node: ast.AST, filename: str, lines: list[str]) -> Place:
-        """Return the place of ``node`` in the source ``lines``; columns count characters, but ``ast`` counts bytes."""
+        """Return the place of ``node`` in the source ``lines``. Its columns count characters, unlike those of
+        ``ast``, which count bytes."""
         number = getattr(node, "lineno", 0)
         text = lines[number - 1].rstrip("\r\n") if 0 < number <= len(lines) else ""
         raw = text.encode("utf-8", "surrogatepass")
@@ -38,7 +39,7 @@ class Place:
         )
 
     def shown(self) -> str:
-        """Return the lines that a traceback would show."""
+        """Return the lines in the form of a traceback."""
         if not self.text.strip():
             return f'  File "{self.filename}", line {self.line}'
         code = self.text.lstrip()
@@ -49,7 +50,7 @@ class Place:
 
 
 class QueryError(Exception):
-    """The base of this package's errors."""
+    """The base class of this package's exceptions."""
 
     def __init__(self, problem: str, place: Place | None = None, hint: str = "") -> None:
         self.problem = problem
@@ -64,8 +65,8 @@ class QueryError(Exception):
 
 
 class SourceError(QueryError):
-    """The source of a function cannot be found, or is not that of the function that runs."""
+    """Raised if the source of a function cannot be found, or is not the source of the running function."""
 
 
 class Refused(QueryError):
-    """A query cannot be translated exactly. Nothing was sent to a database."""
+    """Raised if a query cannot be translated exactly. Nothing was sent to a database."""

@@ -1,4 +1,4 @@
-"""Show what a query becomes: SQL, bound values, what was added and why, what is refused, which index serves it."""
+"""The explanation of a query: SQL, bound values, additions with reasons, refusals, and the index that is used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Explanation:
-    """The result of :meth:`Where.explain`; ``print`` shows it."""
+    """The result of :meth:`Where.explain`. ``print`` shows it."""
 
     query: str
     sql: dict[str, str] = field(default_factory=dict)
@@ -64,13 +64,13 @@ class Explanation:
 def _dialects(engine: Any) -> dict[str, Any]:
     if engine is not None:
         return {dialect_name(engine.dialect): engine.dialect}
-    # Dialects of these names need no driver until one connects.
+    # With these names a dialect needs no driver until it connects.
     names = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
     return {name: make_url(f"{url}://").get_dialect()() for name, url in names.items()}
 
 
 def explain(query: Query, models: tuple[Any, ...], engine: Any) -> Explanation:
-    """Explain a query on one engine, or what it is on each database."""
+    """Explain a query for one engine, or for each supported database."""
     if engine is not None and not isinstance(engine, sa.Engine | sa.Connection):
         raise QueryError(
             f"{engine!r} is not an engine and not a connection of SQLAlchemy's",
@@ -102,7 +102,7 @@ def explain(query: Query, models: tuple[Any, ...], engine: Any) -> Explanation:
 
 
 def _indexes(engine: Any, models: tuple[Any, ...], plan: list[str]) -> list[str]:
-    """Return the indexes of the models' tables that a plan names, as the database has them."""
+    """Return the indexes of the models' tables that a plan names, as spelled in the database."""
     words = set(re.findall(r"\w+", " ".join(plan)))
     inspector = sa.inspect(engine)
     found = []
@@ -112,12 +112,12 @@ def _indexes(engine: Any, models: tuple[Any, ...], plan: list[str]) -> list[str]
             names.append(inspector.get_pk_constraint(table.name, table.schema)["name"])
             found += sorted(each for each in names if each in words)
     if any("USING INTEGER PRIMARY KEY" in line or "key PRIMARY" in line for line in plan):
-        found.append("primary key")  # SQLite has none of its own for it, and MariaDB gives it no name
+        found.append("primary key")  # SQLite has no index of its own for it, and in MariaDB it has no name
     return found
 
 
 def _plan(engine: Any, name: str, compiled: Any) -> list[str]:
-    """Return the lines of EXPLAIN for a statement, with its values bound as they are in the query."""
+    """Return the EXPLAIN output of a statement, with its values bound as in the query."""
     values = dict(compiled.params)
     for own, process in compiled._bind_processors.items():
         bind = compiled.binds[own]

@@ -1,4 +1,4 @@
-"""``group``: objects by a key, each group with its aggregates."""
+"""The function ``group``: objects grouped by a key, with aggregates."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def group(
     finish: str | None = None,
     **aggregates: Callable[[Any], Any],
 ) -> Any:
-    """Return a list of groups: named tuples of the ``key`` and of the aggregates by their names.
+    """Return a list of groups: named tuples of ``key`` and the named aggregates.
 
     ``group(books, key=lambda b: b.author, total=lambda g: sum(b.price for b in g))`` groups objects in memory.
-    ``group(session, Book, query, key=..., ...)`` groups what :func:`recall` would give, and lets the database aggregate
-    it; without a query, all. ``having`` is a query of a group and ``order`` an order of groups: ``lambda g: g.total``.
-    Groups are in the order of their keys, None first. A key or an aggregate that Python cannot evaluate because of a
-    None is None. With an asynchronous session the result is awaited. ``finish="python"`` lets Python do what the
-    database cannot.
+    ``group(session, Book, query, key=..., ...)`` groups the objects that :func:`recall` would return, with aggregation
+    in the database; without a query, all objects. ``having`` is a query over groups and ``order`` a key for groups:
+    ``lambda g: g.total``. By default groups are sorted by their keys, None first. A key or an aggregate that Python
+    cannot evaluate because of a None is None. With an asynchronous session, await the result. ``finish="python"`` lets
+    Python do the parts that the database cannot.
     """
     given = (key, having, order, limit, offset, aggregates)
     if any(hasattr(rows, each) for each in ("run_sync", "registry", "get_bind")):  # what a session may be

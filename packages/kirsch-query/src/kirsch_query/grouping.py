@@ -1,10 +1,8 @@
-"""Group what a database has and what the session has not saved, exactly.
-
-The database aggregates its own rows. Each aggregate is taken apart into calls of sum(), min(), max(), len(), any()
-and all() over the group; of each the database gives partial results, memory gives those of the unsaved objects, and
-both are put together. The rest of the function is Python's. Of groups to which an unsaved object belongs, Python also
-decides ``having`` and the order; one statement asks for them, and another one for the others, with a limit if there is
-one.
+"""Exact grouping of the rows in a database together with the unsaved objects of a session. The database aggregates its
+own rows. Each aggregate is split into calls of sum(), min(), max(), len(), any() and all() over the group. For each
+call, the database returns partial results, the unsaved objects are aggregated in memory, and both are combined. Python
+evaluates the rest of the function. For groups with an unsaved object, Python also evaluates ``having`` and the order;
+one statement selects these groups, and another the remaining ones, with a limit if there is one.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ _BEST: dict[str, Callable[[Any], Any]] = {"sum": sum, "min": min, "max": max}
 
 
 class Partial(NamedTuple):
-    """An aggregate of some rows, such that those of two sets of rows give that of both."""
+    """A partial aggregate: two of them, for two sets of rows, can be combined to that of both sets."""
 
     number: int
     """How many rows there are."""
@@ -53,7 +51,8 @@ class Partial(NamedTuple):
 
 @dataclass(eq=False)
 class Atom:
-    """A call of ``sum`` or another function over a group. ``node`` is its loop; None for the number of all rows."""
+    """A call of an aggregate such as ``sum`` over a group. ``node`` is its comprehension; None for the number of all
+    rows."""
 
     name: str
     node: Any
@@ -66,7 +65,7 @@ class Atom:
         return self.measure.kind
 
     def partial(self, rows: Sequence[Any]) -> Partial:
-        """Return the aggregate of rows in memory."""
+        """Return the partial aggregate of rows in memory."""
         if self.node is None:
             return Partial(len(rows), len(rows), len(rows), None)
         elements = [
@@ -86,7 +85,7 @@ class Atom:
         return Partial(len(values), len(whole), there, best)
 
     def together(self, one: Partial, other: Partial) -> Partial:
-        """Return the aggregate of the rows of both."""
+        """Combine the partial aggregates of two sets of rows."""
         both = [each for each in (one.best, other.best) if each is not None]
         best = both[0] if both else None
         if len(both) == 2:
@@ -94,7 +93,7 @@ class Atom:
         return Partial(one.number + other.number, one.whole + other.whole, one.there + other.there, best)
 
     def value(self, found: Partial) -> Any:
-        """Return the value of the call."""
+        """Return the value of the call for a partial aggregate."""
         name = self.measure.name
         if self.name in ("any", "all"):
             return (found.number > 0) is (self.name == "any")
@@ -113,7 +112,7 @@ class Atom:
 
 
 class _Split(ast.NodeTransformer):
-    """Replaces each call of an aggregating function over the group by a name, and collects the calls."""
+    """Replaces each aggregate call over the group by a name, and collects the calls."""
 
     def __init__(self, calculation: Calculation) -> None:
         (self.group,) = calculation.source.rows
@@ -139,7 +138,7 @@ class _Split(ast.NodeTransformer):
 
 
 class Plan:
-    """The SQL of one call: the columns of the rows, of the groups, and their results."""
+    """The SQL of one call of :func:`group`: the columns of rows and groups, and how results are read."""
 
     def __init__(self, asked: Grouping, targets: Sequence[Any], dialect: Any) -> None:
         self.asked = asked
@@ -164,7 +163,7 @@ class Plan:
         return body.elts if isinstance(body, ast.Tuple) else [body]
 
     def _part(self, node: ast.expr) -> _Part:
-        """Return a part of the key, and add its columns."""
+        """Return a part of the key, after adding its columns."""
         key = self.asked.key
         found = self.translator.value(node, key.scope(self.rows))
         source = key.source
@@ -203,7 +202,7 @@ class Plan:
         return body, calculation.scope([Item(())]), names
 
     def _atom(self, calculation: Calculation, group: str, call: ast.Call) -> Atom:
-        """Return a call as an aggregate of the rows' columns, and add those."""
+        """Return a call as an aggregate of columns of the rows, after adding these."""
         scope = calculation.scope([Item(())])
         name = called(call, scope).__name__
         (node,) = call.args
@@ -230,7 +229,7 @@ class Plan:
     # Statements
 
     def read(self, selected: Any) -> None:
-        """Take the rows that a SELECT gives."""
+        """Use the rows of a SELECT."""
         labels: list[Any] = [each.label(f"key_{at}") for at, each in enumerate(self.columns)]
         for at, atom in enumerate(self.atoms):
             labels += [each.label(f"{name}_{at}") for name, each in _row_columns(atom.measure).items()]
@@ -238,7 +237,7 @@ class Plan:
         self.found = rows.subquery("found")
 
     def statement(self, condition: terms.Condition = True) -> Any:
-        """Return the SELECT of the groups of the rows for whose key a condition holds."""
+        """Return the SELECT of groups, over the rows whose key fulfils ``condition``."""
         rows = self.found
         keys = [rows.c[f"key_{at}"] for at in range(self.keys)]
         columns: list[Any] = [*keys, sa.func.count().label("number")]
@@ -251,12 +250,12 @@ class Plan:
         if dialect_name(self.dialect) == "mariadb":
             made = made.limit(
                 INT64 - 1
-            )  # MariaDB moves conditions into the subquery, and names columns that are not there
+            )  # a limit, because MariaDB would move conditions into the subquery and use names that do not exist there
         self.groups = made.subquery("groups")
         return sa.select(self.groups)
 
     def record(self) -> terms.Record:
-        """Return a group as what ``having`` and the order read, each of its parts NULL where it is None."""
+        """Return a group in the form that ``having`` and the order read. A part that is None is NULL."""
         parts = [each.found(self.groups.c) for each in self.parts]
         fields: dict[str, Any] = {"key": terms.Several(tuple, tuple(parts)) if self.is_tuple else parts[0]}
         values = iter(self.atoms)
@@ -282,14 +281,14 @@ class Plan:
         return terms.Value(sql, atom.kind, none=there is not None, present=there, column=atom.measure.is_always())
 
     def _numbers(self, atom: Atom, columns: Any, at: int) -> Partial:
-        """Return the partial results of a call among the columns of the groups, or of one row of them."""
+        """Return the partial results of a call: from the columns of the groups, or from one row of them."""
         number = columns.get(f"number_{at}", columns["number"])
         whole = columns.get(f"whole_{at}", number)
         return Partial(number, whole, columns.get(f"there_{at}", whole if atom.measure.there() is not True else number),
                        columns.get(f"best_{at}"))  # fmt: skip
 
     def equals(self, keys: Sequence[Any]) -> Any:
-        """Return the condition that the key of a group is one of these."""
+        """Return the condition that the key of a group is one of ``keys``."""
         found = []
         for key in keys:
             given = key if self.is_tuple else (key,)
@@ -299,7 +298,7 @@ class Plan:
 
 @dataclass(eq=False)
 class _Part:
-    """A part of a key: a constant, or some columns of the rows; those of the primary key, if it is an object."""
+    """A part of a key: a constant, or columns of the rows (the primary key, if it is an object)."""
 
     constant: Any
     start: int = 0
@@ -307,11 +306,11 @@ class _Part:
     mapper: Any = None
 
     def values(self, columns: Any) -> list[terms.Value]:
-        """Return its columns of the groups."""
+        """Return the columns of this part in the groups."""
         return [terms.Value(columns[f"key_{at}"], kind, none=True) for at, kind in enumerate(self.kinds, self.start)]
 
     def found(self, columns: Any) -> Any:
-        """Return what it is in SQL."""
+        """Return the part as an SQL term."""
         if not self.kinds:
             return terms.Constant(self.constant)
         values = self.values(columns)
@@ -322,7 +321,7 @@ class _Part:
         return terms.Related(alias, (alias,), (sa.and_(*(column == each.sql for column, each in pairs)),))
 
     def equals(self, plan: Plan, value: Any) -> terms.Condition:
-        """Return the condition that it is a value of an unsaved row."""
+        """Return the condition that the part equals ``value``, which an unsaved row has."""
         if not self.kinds:
             return True
         values = self.values(plan.found.c)
@@ -336,7 +335,7 @@ class _Part:
         return terms.both(*(plan.translator.compare(ast.Eq(), each, terms.Constant(one)) for each, one in pairs))
 
     def value(self, row: Any, objects: dict[Any, Any]) -> Any:
-        """Return its value for a group that the database gave."""
+        """Return the value of the part in a group that the database has returned."""
         if not self.kinds:
             return self.constant
         values = [python_value(kind, row[f"key_{at}"]) for at, kind in enumerate(self.kinds, self.start)]
@@ -349,12 +348,12 @@ def _column(value: terms.Value) -> Any:
 
 
 def _typed(sql: Any, kind: Kind) -> Any:
-    """Return an expression with a type, by which SQLAlchemy reads its values."""
+    """Return an expression with a type, so that SQLAlchemy converts its values."""
     return sa.type_coerce(sql, kind.type) if isinstance(sql.type, sa.types.NullType) else sql
 
 
 def _row_columns(measure: Measure) -> dict[str, Any]:
-    """Return the columns of a row that are aggregated, by name: NULL where the row is not counted."""
+    """Return the columns of a row for an aggregate, by name. They are NULL if the row is not counted."""
     counts = {"number": measure.condition}
     item = measure.item
     if item is not None:
@@ -370,7 +369,7 @@ def _row_columns(measure: Measure) -> dict[str, Any]:
 
 
 def _group_columns(measure: Measure, rows: Any, at: int) -> dict[str, Any]:
-    """Return the aggregates of a group, by name."""
+    """Return the aggregate columns of a group, by name."""
     found = {name: sa.func.count(rows.c[f"{name}_{at}"]) for name in _row_columns(measure) if name != "best"}
     if measure.item is not None:
         found["best"] = measure.best(rows.c[f"best_{at}"])
@@ -379,7 +378,7 @@ def _group_columns(measure: Measure, rows: Any, at: int) -> dict[str, Any]:
 
 @asynchronous
 def grouped(session: Any, models: Any, query: Any, given: tuple[Any, ...], *, finish: str | None = None) -> Any:
-    """Return the groups of what is recalled, see :func:`groups.group`."""
+    """Return the groups of recalled objects, see :func:`grouped.group`."""
     count = len(models) if isinstance(models, tuple) else 1
     if query is None:
         query = where(f"lambda {', '.join(f'row{at}' for at in range(count))}: True")
@@ -413,7 +412,7 @@ def grouped(session: Any, models: Any, query: Any, given: tuple[Any, ...], *, fi
 
 
 def _merged(asked: Any, plan: Plan, unsaved: dict[Any, list[Any]]) -> tuple[list[Any], bool]:
-    """Return the groups of the database's rows and of the unsaved ones; and whether ``having`` was decided."""
+    """Return the groups of the database's rows and the unsaved objects; and whether ``having`` has been applied."""
     grouping = plan.asked
     cut = grouping.having is not None or grouping.limit is not None
     decided = cut and len(unsaved) <= MOST_TOGETHER
@@ -439,8 +438,7 @@ def _merged(asked: Any, plan: Plan, unsaved: dict[Any, list[Any]]) -> tuple[list
 
 
 def _narrowed(plan: Plan, condition: terms.Condition) -> Any:
-    """Return the SELECT of the groups for which ``having`` and a condition of their key hold, in their order and up to
-    the limit."""
+    """Return the SELECT of the groups for which ``having`` and ``condition`` hold, with order and limit."""
     grouping = plan.asked
     statement = plan.statement(condition)
     record = plan.record()
@@ -460,7 +458,7 @@ def _narrowed(plan: Plan, condition: terms.Condition) -> Any:
 
 
 def _read(asked: Any, plan: Plan, statement: Any) -> list[tuple[Any, list[Partial]]]:
-    """Return the groups that a statement gives: their keys, and the partial results of the calls."""
+    """Return the groups in the result of a statement: keys, and partial results of the calls."""
     rows = [dict(each) for each in asked.session.execute(statement).mappings()]
     asked.rows_read += len(rows)
     objects = _objects(asked.session, plan, rows)
@@ -484,7 +482,7 @@ def _partial(plan: Plan, atom: Atom, row: dict[str, Any], at: int) -> Partial:
 
 
 def _objects(session: Any, plan: Plan, rows: list[dict[str, Any]]) -> dict[Any, Any]:
-    """Return the objects that are parts of keys, by the number of their first column and their primary key."""
+    """Return the objects in keys, by the number of their first column and their primary key."""
     found: dict[Any, Any] = {}
     for part in plan.parts:
         if part.mapper is None:
@@ -512,7 +510,7 @@ MOST_READ = 500
 
 
 def _make_sets(asked: Any, plan: Plan, found: dict[Any, Any], unsaved: dict[Any, Any]) -> None:
-    """Replace numbers of distinct values by the values, in the groups to which unsaved rows belong."""
+    """For ``distinct`` aggregates, replace the count by the set of values in the groups that have unsaved objects."""
     alike = plan.equals(list(unsaved))
     if alike is False:
         return
@@ -536,7 +534,7 @@ def _make_sets(asked: Any, plan: Plan, found: dict[Any, Any], unsaved: dict[Any,
 
 
 def _group(plan: Plan, key: Any, partials: list[Partial]) -> Any:
-    """Return the result for a group: its aggregates, of the values of their calls."""
+    """Return the named tuple for a group, with aggregates calculated from the values of their calls."""
     values = iter(atom.value(each) for atom, each in zip(plan.atoms, partials, strict=True))
     made = []
     for body, scope, names in plan.bodies.values():

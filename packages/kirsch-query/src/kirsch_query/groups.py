@@ -1,4 +1,4 @@
-"""The functions by which objects are grouped and aggregated, in memory."""
+"""The functions that group and aggregate objects in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Calculation:
-    """A function whose value is Python's own, and where that raises, the one by the rule for None."""
+    """A function evaluated by Python; if it raises, by the rule for None."""
 
     def __init__(self, function: Any, arity: int, what: str) -> None:
         self.source = from_function(function)
@@ -32,11 +32,11 @@ class Calculation:
         self.space = space_of(function)
 
     def scope(self, values: Iterable[Any]) -> Scope:
-        """Return the scope in which the function's arguments stand for some values, or for rows of a database."""
+        """Return the scope in which the arguments of the function are ``values``: objects or rows of a database."""
         return Scope(self.source, self.space, dict(zip(self.source.rows, values, strict=True)))
 
     def value(self, *arguments: Any) -> Any:
-        """Return the value of the function; None where it is absent. Of a tuple, each item is None by itself."""
+        """Return the value of the function; None if it is absent. In a tuple, each absent item becomes None."""
         rows = arguments[0] if type(arguments[0]) is list else arguments
         if not any(isinstance(each, Mapping) for each in rows[:1]):
             try:
@@ -51,13 +51,13 @@ class Calculation:
 
 
 def present(value: Any) -> Any:
-    """Return a value, None if it is absent."""
+    """Return ``value``, or None if it is absent."""
     return None if value is ABSENT else value
 
 
 @functools.lru_cache(maxsize=256)
 def group_class(names: tuple[str, ...]) -> Any:
-    """Return the class of the groups with these aggregates: a named tuple that begins with ``key``."""
+    """Return a class for groups with the aggregates ``names``: a named tuple whose first field is ``key``."""
     for name in names:
         if name == "key" or name.startswith("_"):
             raise QueryError(f"an aggregate cannot be named {name}")
@@ -65,7 +65,7 @@ def group_class(names: tuple[str, ...]) -> Any:
 
 
 class Grouping:
-    """One call of :func:`group`: the functions that it was given."""
+    """The functions of one call of :func:`group`."""
 
     def __init__(
         self,
@@ -88,22 +88,21 @@ class Grouping:
         self.made = group_class(tuple(aggregates))
 
     def collected(self, rows: Iterable[Sequence[Any]]) -> dict[Any, list[Any]]:
-        """Return rows by their key, each a tuple of as many objects as the key takes."""
+        """Return the rows by key. A row is a tuple if the key takes several objects."""
         found: dict[Any, list[Any]] = {}
         for row in rows:
             found.setdefault(self.key.value(*row), []).append(row[0] if len(row) == 1 else tuple(row))
         return found
 
     def finished(self, groups: Iterable[Any], decided: bool = False) -> list[Any]:
-        """Return the groups that are asked for, in their order: equal ones by their key, None first.
-
-        ``decided`` says that the condition of ``having`` holds for all of them.
+        """Return the requested groups in their order, ties by key, None first. ``decided``: ``having`` is known to hold
+        for all of them.
         """
         having = None if decided else self.having
         found = [each for each in groups if having is None or having(each)]
         try:
             found.sort(key=self._keys)
-        except TypeError:  # keys without an order, such as objects: in the order in which they were met
+        except TypeError:  # keys without an order, such as objects, keep the order of their first appearance
             if self.sorting is not None:
                 found.sort(key=lambda each: self._keys(each)[:-1])
         return found[self.offset : None if self.limit is None else self.offset + self.limit]
@@ -118,7 +117,7 @@ class Grouping:
 
 
 def _own_place(value: Any) -> tuple[Any, ...]:
-    """Return the place of a part of a key: that of the primary key for a mapped object; one without is last."""
+    """Return the sort key of a part of a key; for a mapped object its primary key, last if it has none."""
     state = getattr(value, "_sa_instance_state", None)
     if state is None:
         return place(value)

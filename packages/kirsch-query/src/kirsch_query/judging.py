@@ -1,9 +1,8 @@
-"""Judge objects in memory by code that is made of a query: Python's own, and that with the rule for None written out.
-
-For one object Python's own function runs first, with the parts that depend on no row evaluated beforehand. Where it
-raises, and for mappings, the second function decides: it tests for None wherever :mod:`memory` does. Where that raises
-too, or where the query has something that it does not know, :mod:`memory` evaluates the syntax tree. For many objects,
-the second function is written out within a loop, where it takes less time than to call the first one.
+"""Fast evaluation of queries for objects in memory, by generated code. For one object, the query's own function runs
+first, with the parts that depend on no row evaluated once. If it raises, and for mappings, a second function is used,
+generated with the same tests for None as in :mod:`memory`. If that raises too, or cannot be generated, :mod:`memory`
+evaluates the syntax tree. For many objects, the code of the second function is inlined in a loop, which is faster than
+calling the first one.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Hoist(ast.NodeTransformer):
-    """Replaces each largest part that reads no bound name by a name, and collects those parts."""
+    """Replaces each largest subexpression that reads no bound name by a name, and collects these subexpressions."""
 
     def __init__(self, rows: frozenset[str], prefix: str) -> None:
         self.bound = rows
@@ -36,7 +35,7 @@ class _Hoist(ast.NodeTransformer):
         if not node._fields or isinstance(node, ast.Constant):
             return node
         if not isinstance(node, ast.expr) or isinstance(node, ast.Slice):
-            return self.generic_visit(shallow(node))  # the tree itself is read by others
+            return self.generic_visit(shallow(node))  # a copy, because the tree is shared
         if isinstance(node, ast.Name) and (node.id in self.bound or not isinstance(node.ctx, ast.Load)):
             return node
         if isinstance(node, ast.Starred) or not self.bound.isdisjoint(free_names(node)):
@@ -59,7 +58,7 @@ class _Hoist(ast.NodeTransformer):
 
 
 class _Hoisted(NamedTuple):
-    """An expression, and the parts of it that are evaluated beforehand: the names ``prefix0``, ``prefix1``, ..."""
+    """An expression with its hoisted parts, which are evaluated once: the names ``prefix0``, ``prefix1``, ..."""
 
     body: ast.expr
     parts: tuple[ast.expr, ...]
@@ -72,7 +71,7 @@ class _Hoisted(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def _hoisted(source: Source) -> _Hoisted | None:
-    """A query's expression with its parts; None if Python's scopes do not let it be taken apart."""
+    """Return the expression of a query with its hoisted parts; None if Python's scopes do not allow that."""
     if source.private:
         return None
     prefix = "part_"
@@ -85,7 +84,7 @@ def _hoisted(source: Source) -> _Hoisted | None:
 
 @functools.lru_cache(maxsize=4096)
 def _fast_code(source: Source) -> CodeType:
-    """Return the code of a function of the hoisted parts that returns Python's own function of the rows."""
+    """Return the code of a function that takes the hoisted parts and returns the query as a function of rows."""
     hoisted = _hoisted(source)
     assert hoisted is not None
 
@@ -105,16 +104,16 @@ OBJECT, DICT, MAPPING = "object", "dict", "mapping"
 
 
 def kind_of(cls: type[Any]) -> str:
-    """Return the kind of the rows of a class."""
+    """Return the kind of rows of a class."""
     return DICT if cls is dict else MAPPING if issubclass(cls, Mapping) else OBJECT
 
 
 class _Unknown(Exception):
-    """An expression for which no code is written: the tree is evaluated."""
+    """Raised for an expression for which no code is generated: the tree is evaluated instead."""
 
 
 class _Rule:
-    """Writes an expression as Python with the tests for None that :mod:`memory` makes, in its order."""
+    """Generates Python source for an expression with the tests for None of :mod:`memory`, in the same order."""
 
     def __init__(self, hoisted: _Hoisted, row: str = "", kind: str = MAPPING) -> None:
         self.prefix = hoisted.prefix
@@ -140,7 +139,7 @@ class _Rule:
         return self.value(node)
 
     def value(self, node: ast.expr) -> str:
-        """Return the value of the expression; absent where a part that it needs is None."""
+        """Return source for the value of the expression, which is absent if a required part is None."""
         if isinstance(node, ast.Name | ast.Constant):
             return ast.unparse(node)
         if isinstance(node, ast.Attribute):
@@ -172,11 +171,11 @@ class _Rule:
         return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == self.row
 
     def plain(self, node: ast.Attribute) -> str:
-        """Return an attribute of the row. If there is none, the error lets the rule decide."""
+        """Return source for an attribute of the row. If it is missing, the error leads to evaluation by the rule."""
         return f"{self.row}[{node.attr!r}]" if self.kind == DICT else f"{self.row}.{node.attr}"
 
     def call(self, node: ast.Call) -> str:
-        """A call of a method of plain values, or of a builtin function that knows no None."""
+        """Return source for a call of a method of plain values, or of a builtin function that does not accept None."""
         if isinstance(node.func, ast.Attribute) and node.func.attr in memory.METHODS:
             name = node.func.attr
             return self.trying(node.func.value, node.args, lambda owner, *given: f"{owner}.{name}({', '.join(given)})")
@@ -187,7 +186,7 @@ class _Rule:
         raise _Unknown
 
     def subscript(self, node: ast.Subscript) -> str:
-        """An item or a slice. A slice's bounds may be None."""
+        """Return source for an item or a slice. The bounds of a slice may be None."""
         if not isinstance(node.slice, ast.Slice):
             return self.trying(node.value, [node.slice], lambda owner, index: f"{owner}[{index}]")
         test, owner = self.missing(node.value)
@@ -197,7 +196,7 @@ class _Rule:
         return self.unless([test, *(each for each, _ in bounds)], f"{owner}[{':'.join(each for _, each in bounds)}]")
 
     def compared(self, op: ast.cmpop, left: ast.expr, right: ast.expr) -> str:
-        """One comparison."""
+        """Return source for one comparison."""
         if isinstance(op, ast.In | ast.NotIn):
             return self.contained(isinstance(op, ast.NotIn), left, right)
         ordered = isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE)
@@ -208,7 +207,7 @@ class _Rule:
         return self.unless([test, other], f"{first} {_SIGNS[type(op)]} {second}", "False")
 
     def contained(self, negated: bool, left: ast.expr, right: ast.expr) -> str:
-        """A test of membership."""
+        """Return source for a membership test."""
         test, needle = self.absent(left)
         if isinstance(right, ast.Tuple | ast.List | ast.Set):
             held = left if isinstance(left, ast.Constant) else ast.Name(needle)
@@ -226,7 +225,8 @@ class _Rule:
         return self.unless(tests, write(*values))
 
     def trying(self, owner: ast.expr, nodes: list[ast.expr], write: Callable[..., str]) -> str:
-        """Return source whose value is absent if the owner's is. If another value is absent, the tree decides."""
+        """Return source whose value is absent if the owner is absent. If another value is absent, the tree is
+        evaluated."""
         test, first = self.missing(owner)
         tests, values = self.missing_of(nodes)
         return self.unless([test], self.unless(tests, write(first, *values), f"{self.prefix}give_up()"))
@@ -236,7 +236,7 @@ class _Rule:
         return [test for test, _ in pairs], [text for _, text in pairs]
 
     def missing(self, node: ast.expr) -> tuple[str, str]:
-        """Return the test that a value is None or absent, which evaluates it, and how to write it after that."""
+        """Return source of a test that a value is None or absent, and source for the value after that test."""
         if isinstance(node, ast.Constant):
             return "True" if node.value is None else "", f"({ast.unparse(node)})"
         if isinstance(node, ast.Name):
@@ -247,7 +247,7 @@ class _Rule:
         return f"({name} := {value}) is None or {name} is {self.prefix}absent", name
 
     def absent(self, node: ast.expr) -> tuple[str, str]:
-        """Return the test that a value is absent, which evaluates it, and how to write it after that."""
+        """Return source of a test that a value is absent, and source for the value after that test."""
         if isinstance(node, ast.Constant):
             return "", f"({ast.unparse(node)})"
         if isinstance(node, ast.Name):
@@ -256,12 +256,12 @@ class _Rule:
         return f"({name} := {value}) is {self.prefix}absent", name
 
     def evaluated(self, node: ast.expr) -> tuple[str, str]:
-        """A name for a value, and the value."""
+        """Return a new name for a value, and the source of the value."""
         self.number += 1
         return f"{self.prefix}value{self.number}", self.value(node)
 
     def unless(self, tests: Iterable[str], text: str, otherwise: str = "") -> str:
-        """The text where no test holds. All tests that evaluate something do so, as where the tree is evaluated."""
+        """Return source for ``text`` if no test holds. All tests with side effects are evaluated, as in the tree."""
         evaluating = [f"({each})" for each in tests if ":=" in each]
         plain = [each for each in tests if each and ":=" not in each]
         every = " or ".join([*([" | ".join(evaluating)] if evaluating else []), *plain])
@@ -270,9 +270,10 @@ class _Rule:
 
 @functools.lru_cache(maxsize=4096)
 def _rule_code(source: Source) -> tuple[CodeType, frozenset[str]] | None:
-    """Return the code of a function of the hoisted parts and some helpers that returns the query by the rule for None.
+    """Return the code of a function that takes the hoisted parts and helpers, and returns the query by the rule for
+    None.
 
-    Then the names of the parts that must be builtin functions. None where the tree is to be evaluated.
+    Then the names of the parts that must be builtin functions. None if the tree has to be evaluated.
     """
     hoisted = _hoisted(source)
     assert hoisted is not None
@@ -282,7 +283,7 @@ def _rule_code(source: Source) -> tuple[CodeType, frozenset[str]] | None:
         helpers = [f"{hoisted.prefix}{name}" for name in _HELPERS]
         text = f"lambda {', '.join([*helpers, *hoisted.names])}: lambda {', '.join(source.rows)}: {text}"
         return code_of(ast.parse(text, mode="eval").body, source.filename), frozenset(rule.strict)
-    except (_Unknown, RecursionError, MemoryError):  # too deep for the compiler: Python's own words for it
+    except (_Unknown, RecursionError, MemoryError):  # too deep for the compiler
         return None
 
 
@@ -297,7 +298,7 @@ _HELPERS: dict[str, Any] = {"absent": ABSENT, "read": memory.attribute, "give_up
 
 
 def _by_rule(source: Source, parts: list[Any]) -> Callable[..., Any] | None:
-    """Return the query by the rule for None, with the parts that depend on no row."""
+    """Return the query by the rule for None as a function; ``parts`` are the values of its hoisted parts."""
     made = _rule_code(source)
     hoisted = _hoisted(source)
     if made is None or hoisted is None:
@@ -330,9 +331,8 @@ def make({arguments}):
 
 @functools.lru_cache(maxsize=4096)
 def _loop_code(source: Source, kind: str) -> tuple[CodeType, frozenset[str]] | None:
-    """Return the code of a function of the hoisted parts that makes a loop over rows of a kind, as :func:`_rule_code`.
-
-    The loop yields the rows for which the query holds, and returns the first row of another kind, or END.
+    """Return, as :func:`_rule_code` does, the code of a function that returns a generator over rows of a kind. It
+    yields the rows for which the query holds, and returns the first row of another kind, or END.
     """
     hoisted = _hoisted(source)
     if hoisted is None or len(source.rows) != 1:
@@ -358,10 +358,8 @@ _LOOP_HELPERS: dict[str, Any] = {
 
 @functools.lru_cache(maxsize=4096)
 def _one_code(source: Source, free: tuple[str, ...]) -> CodeType | None:
-    """Return the code of the query by the rule for None, which reads the names around it as the query itself does.
-
-    ``free`` are the names of its closure. The parts that depend on no row are evaluated first. None where the tree is
-    to be evaluated.
+    """Return the code of the query by the rule for None, which reads outer names like the query itself. ``free`` are
+    the names of its closure. The hoisted parts are evaluated first. None if the tree has to be evaluated.
     """
     hoisted = _hoisted(source)
     if hoisted is None:
@@ -386,10 +384,9 @@ _ONE_HELPERS: dict[str, Any] = {**_HELPERS, "strict": _STRICT}
 
 
 def of_one(function: FunctionType, source: Source) -> Callable[..., Any] | None:
-    """Return a query by the rule for None as a function of its rows, which reads the names around it at each use.
-
-    None until the query has judged some rows, and if the tree is to be evaluated. Where the function raises, the tree
-    decides.
+    """Return a query by the rule for None as a function of rows, which reads outer names at each call. None until the
+    query has been used for some rows, and if the tree has to be evaluated. If the function raises, the caller evaluates
+    the tree.
     """
     if source.judged < RARE or function.__defaults__ or function.__kwdefaults__:
         return None
@@ -410,7 +407,7 @@ def of_one(function: FunctionType, source: Source) -> Callable[..., Any] | None:
 
 
 class Judge(NamedTuple):
-    """A query as functions of its rows. What depends on no row has been evaluated once."""
+    """A query as functions of rows, with the parts that depend on no row evaluated once."""
 
     fast: Callable[..., Any] | None
     """Python's own function, if there is one; :attr:`guarded` is the one to ask where it raises."""
@@ -420,7 +417,8 @@ class Judge(NamedTuple):
     parts: tuple[Any, ...] = ()
 
     def loop(self, kind: str) -> Callable[..., Iterator[Any]] | None:
-        """Return a generator over rows of a kind, see :func:`_loop_code`; None if the rows are judged one by one."""
+        """Return a generator function over rows of a kind, see :func:`_loop_code`; None if rows are tested one by
+        one."""
         source = self.source
         if source is None or source.judged < RARE or kind == MAPPING:
             return None
@@ -432,7 +430,7 @@ class Judge(NamedTuple):
         return loop
 
     def one_by_one(self, rows: Iterator[Any], known: type[Any], guarded: Callable[..., bool]) -> Any:
-        """Judge rows of one kind, until there are enough of them for a loop of their own."""
+        """Test rows of one kind one by one, until there are enough of them for a generated loop."""
         kind = kind_of(known)
         fast = self.fast if kind == OBJECT else None
         for judged, row in enumerate(rows):
@@ -454,7 +452,7 @@ class Judge(NamedTuple):
 
 
 def filtered(make: Callable[[], Judge], rows: Iterable[Any]) -> Iterator[Any]:
-    """Yield the rows for which a query holds. What depends on no row is evaluated at the first one, by ``make``."""
+    """Yield the rows for which a query holds. ``make`` evaluates the parts that depend on no row, at the first row."""
     judge, rows = make(), iter(rows)
     row = next(rows, END)
     while row is not END:
@@ -463,13 +461,13 @@ def filtered(make: Callable[[], Judge], rows: Iterable[Any]) -> Iterator[Any]:
 
 
 def _are_strict(hoisted: _Hoisted, parts: Iterable[Any], strict: frozenset[str]) -> bool:
-    """Return whether the parts of these names are builtin functions that know no None."""
+    """Return whether the hoisted parts with the names ``strict`` are builtin functions that do not accept None."""
     pairs = zip(hoisted.names, parts, strict=True)
     return all(is_builtin(part, *memory.FUNCTIONS) for name, part in pairs if name in strict)
 
 
 def judge(scope: Scope) -> Judge:
-    """Return the query as functions of its rows. What depends on no row is evaluated once, now."""
+    """Return the query as functions of rows. The parts that depend on no row are evaluated now."""
     source = scope.source
 
     def by_tree(*rows: Any) -> bool:

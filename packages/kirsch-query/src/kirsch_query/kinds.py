@@ -1,4 +1,4 @@
-"""The kinds of values of columns and constants, and the kinds that a database stores exactly."""
+"""The kinds of values of columns and constants, and which of them each database stores exactly."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ INT64 = 2**63
 EXACT_DOUBLE = 2**53
 """Integers up to here are doubles without loss."""
 
-# The types with which values of the common kinds are bound.
+# The types by which values of the common kinds are bound.
 BIG: sa.BigInteger = sa.BigInteger()
 BOOL: sa.Boolean = sa.Boolean()
 
 
 class _Real(sa.types.TypeDecorator[Any]):
-    """A float, infinite ones included. MariaDB stores no infinite number: NULL, which nothing equals."""
+    """The type of a float that may be infinite. For MariaDB, which cannot store infinity, it is bound as NULL."""
 
     impl: Any = sa.Double
     cache_ok = True
@@ -40,14 +40,15 @@ class _Real(sa.types.TypeDecorator[Any]):
 
 
 class _Decimal(_Real):
-    """A Decimal, as :class:`_Real` is a float."""
+    """The type of a Decimal that may be infinite, like :class:`_Real`."""
 
     impl = sa.Numeric
     cache_ok = True
 
 
 class _Huge(sa.types.TypeDecorator[Any]):
-    """An integer of more than 64 bits. SQLite calculates none: a float beyond all of its integers."""
+    """The type of an integer beyond 64 bits. SQLite cannot calculate one, so it is bound as a float beyond all its
+    integers."""
 
     impl = sa.Numeric
     cache_ok = True
@@ -69,7 +70,7 @@ NUMBERS = ("bool", "int", "float", "decimal")
 
 @dataclass(frozen=True)
 class Kind:
-    """The Python type of a column's values, and how large they are."""
+    """The Python type of a column's values, and their limits."""
 
     name: str
     """The name of the Python type; ``lower`` for text of which ASCII letters alone are in lower case."""
@@ -89,7 +90,7 @@ class Kind:
     """Databases on which it is not exact: the database, why, and what to do instead."""
 
     def joined(self, other: Kind) -> Kind:
-        """This kind, as large as the other one too, and of no column."""
+        """Return this kind with the larger limits of both, and without a column."""
         digits: Any = self.digits and other.digits and tuple(map(max, self.digits, other.digits))
         return replace(self, bound=max(self.bound, other.bound), digits=digits, order="")
 
@@ -99,12 +100,12 @@ MOST_DAYS = datetime.date.max.toordinal()
 
 
 def in_days(kind: Kind) -> Kind:
-    """Return the kind of the number of days of a difference of dates, which is of the kind ``span``."""
+    """Return the kind of a number of days, for a date difference (kind ``span``)."""
     return replace(kind, name="int", type=sa.BigInteger())
 
 
 class NotExact(Exception):
-    """A type is not exact anywhere. Never leaves this package."""
+    """Raised for a type that is exact on no database. Internal to this package."""
 
     def __init__(self, problem: str, hint: str) -> None:
         super().__init__(problem)
@@ -140,7 +141,7 @@ KNOWN = "kirsch_query.collation"
 
 
 def known_kind(column: Any) -> Kind:
-    """Return the kind of a column, by its type and by what is known of its collation. Raises NotExact."""
+    """Return the kind of a column, by its type and its learned collation. Raises NotExact."""
     kind = kind_of(column.type)
     collations = column.info.get(KNOWN) if kind.name == "str" else None
     return replace(kind, order=order_of(collations)) if collations else kind
@@ -161,18 +162,17 @@ _ORDERS = {
 
 
 def order_of(collations: Mapping[str, str | None]) -> str:
-    """How the collations of a column compare, given their names by database, as letters.
-
-    ``p``: by code points on PostgreSQL. ``m``: by code points on MariaDB. ``g``: text that starts with another text is
-    LIKE it on MariaDB, which was tested for utf8mb4_general_ci alone. ``u``: by the Unicode Collation Algorithm's table
-    for no language on MariaDB, see :func:`texts.around`.
+    """Return the properties of a column's collations (names by database) as letters. ``p``: compares by code points on
+    PostgreSQL. ``m``: compares by code points on MariaDB. ``g``: on MariaDB, LIKE matches every text with a given
+    prefix (only tested for utf8mb4_general_ci). ``u``: on MariaDB, compares by the language-independent table of the
+    Unicode Collation Algorithm, see :func:`texts.around`.
     """
     letters = [_ORDERS.get((database, name), "") for database, name in collations.items() if name]
     return "".join(sorted(letters, key="pmgu".index))
 
 
 def _kind(type_: Any) -> Kind:
-    """Return the kind of a type, whatever variants of it there are."""
+    """Return the kind of a type, without regard to its variants."""
     refused: tuple[tuple[str, str, str], ...]
     if isinstance(type_, sa.TypeDecorator):
         raise NotExact(
@@ -272,7 +272,7 @@ def _datetime(type_: Any) -> Kind:
 
 
 def python_value(kind: Kind, value: Any) -> Any:
-    """Return a value of a kind as Python's: databases give Decimals for integers, and numbers for booleans."""
+    """Convert a value of a kind to Python's type: databases return Decimals for integers, and numbers for booleans."""
     if value is None:
         return None
     if kind.name == "span":
@@ -294,7 +294,7 @@ _SIMPLE: dict[type[Any], str] = {
 
 
 def constant_kind(value: Any) -> str | None:
-    """Return the name of a constant's kind; None for a type that is not known here, a subclass among them."""
+    """Return the name of a constant's kind; None for an unknown type, including subclasses."""
     if isinstance(value, enum.Enum):
         return "enum"
     if type(value) is datetime.datetime:
@@ -315,7 +315,7 @@ _STORED: dict[str, tuple[type[Any], ...]] = {
 
 
 def stored(kind: Kind, value: Any) -> bool:
-    """Return whether a column of this kind stores the value such that an equal one is read back."""
+    """Return whether a column of this kind stores the value so that an equal one is read back."""
     if isinstance(value, datetime.datetime):
         return kind.name == ("datetime" if value.utcoffset() is None else "aware")
     if kind.name == "json":
@@ -332,7 +332,7 @@ def stored(kind: Kind, value: Any) -> bool:
 
 
 def _is_json(value: Any) -> bool:
-    """Return whether a value is read back from its JSON as it is."""
+    """Return whether a value is unchanged after conversion to JSON and back."""
     if isinstance(value, dict):
         return all(type(key) is str and _is_json(each) for key, each in value.items())
     if isinstance(value, list):
@@ -343,5 +343,5 @@ def _is_json(value: Any) -> bool:
 def is_finite(value: Any) -> bool:
     """Return whether a number is neither infinite nor NaN."""
     if isinstance(value, int):
-        return True  # of any size, and math.isfinite() makes a float of it
+        return True  # of any size; math.isfinite() would convert it to a float
     return bool(value.is_finite() if isinstance(value, decimal.Decimal) else math.isfinite(value))

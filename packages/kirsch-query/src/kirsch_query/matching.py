@@ -1,4 +1,4 @@
-"""Text without what surrounds it, and regular expressions."""
+"""Translation of stripping text and of regular expressions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Matching(Containing):
     """The part of a translation that strips text and matches patterns."""
 
     def _stripped(self, name: str, owner: Value, arguments: list[ast.expr], scope: Scope) -> Value | Constant:
-        """``strip()`` and its kin: of white space, or of the characters of a constant."""
+        """Translate ``strip()``, ``lstrip()`` and ``rstrip()`` of white space or of constant characters."""
         found = self.value(arguments[0], scope) if arguments else Constant(None)
         if not isinstance(found, Constant) or not (found.peek() is None or type(found.peek()) is str):
             raise self.refuse(f"{name}() is of white space, or of the characters of a constant")
@@ -37,7 +37,8 @@ class Matching(Containing):
         return Value(op(name, owner.sql, bound), Kind("str", sa.String()))
 
     def _searched(self, pattern: Any, name: str, node: ast.expr, scope: Scope, as_condition: bool) -> Answer | Value:
-        """``search`` and its kin of a compiled pattern: a condition, or what is None if nothing is found."""
+        """Translate ``search``, ``match`` or ``fullmatch`` of a compiled pattern: a condition, or a value that can
+        only be tested for None."""
         found = self._found(pattern, name, node, scope)
         if as_condition:
             return found
@@ -59,9 +60,8 @@ class Matching(Containing):
         return Answer(op("matches", owner.sql, bound), solid(owner))
 
     def _pattern(self, function: Any, arguments: list[ast.expr], scope: Scope) -> tuple[Any, str, ast.expr] | None:
-        """Return the compiled pattern of a call such as ``PATTERN.search(b.title)``, its name, and the text's node.
-
-        ``re.search("...", b.title)`` is one if the pattern is written out.
+        """Return the compiled pattern of a call such as ``PATTERN.search(b.title)``, the name of the method, and the
+        text's node. ``re.search("...", b.title)`` is such a call if the pattern is a literal. None for other calls.
         """
         own, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
         if isinstance(own, re.Pattern) and name in ("search", "match", "fullmatch") and len(arguments) == 1:

@@ -1,7 +1,6 @@
-"""Evaluate a query over objects in memory, by the rule that the databases follow too.
-
-A comparison that Python cannot evaluate because something in it is None is false; so is one that divides by zero.
-Everywhere else the result is Python's own. This is the rule itself; :mod:`judging` has faster code for most queries.
+"""Evaluation of a query for objects in memory, by the same rule as in databases. A comparison that Python cannot
+evaluate, because a part of it is None or it divides by zero, is false. Otherwise the result is Python's. This module
+defines the rule; :mod:`judging` has faster code for most queries.
 """
 
 from __future__ import annotations
@@ -59,14 +58,14 @@ _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 def read(value: Any, name: str) -> Any:
-    """An attribute of an object, or the item of that name of a mapping."""
+    """Return an attribute of an object, or the item with that name of a mapping."""
     if (type(value) is dict or isinstance(value, Mapping)) and name in value:
         return value[name]
     return getattr(value, name)
 
 
 def truth(node: ast.expr, scope: Scope) -> bool:
-    """Return whether an expression holds; false where it is None or cannot be evaluated because of one."""
+    """Return whether an expression holds; false if it is None or cannot be evaluated because of a None."""
     if isinstance(node, ast.BoolOp):
         if isinstance(node.op, ast.And):
             return all(truth(each, scope) for each in node.values)
@@ -79,7 +78,7 @@ def truth(node: ast.expr, scope: Scope) -> bool:
 
 
 def value(node: ast.expr, scope: Scope) -> Any:
-    """Return the value of an expression, ABSENT where it cannot be evaluated because a part of it is None."""
+    """Return the value of an expression, or ABSENT if it cannot be evaluated because a part is None."""
     if isinstance(node, ast.Name) and node.id in scope.names:
         return resolve(scope.names[node.id])
     if not bound_names(node, scope):
@@ -89,12 +88,12 @@ def value(node: ast.expr, scope: Scope) -> Any:
 
 
 def resolve(binding: Any) -> Any:
-    """Return the value that a name stands for."""
+    """Return the value to which a name is bound."""
     return value(binding.node, binding.scope) if isinstance(binding, Late) else binding.value
 
 
 def _opaque(node: ast.expr, scope: Scope) -> Any:
-    """An expression that has no rule of its own: Python evaluates it, and raises what it raises."""
+    """Evaluate an expression without a special rule by Python, which may raise."""
     values = {name: resolve(scope.names[name]) for name in bound_names(node, scope)}
     return ABSENT if any(each is ABSENT for each in values.values()) else run(node, scope, values)
 
@@ -105,11 +104,11 @@ def _attribute(node: ast.Attribute, scope: Scope) -> Any:
 
 
 def attribute(owner: Any, name: str) -> Any:
-    """An attribute of an object. A property that raises because of a None is evaluated by the rule."""
+    """Return an attribute of an object. A property that raises because of a None is evaluated by the rule."""
     try:
         return read(owner, name)
     except (TypeError, AttributeError, ZeroDivisionError):
-        import inspect  # takes as long to import as this package
+        import inspect  # imported here, because it takes as long to import as this package
 
         found = inspect.getattr_static(type(owner), name, None)
         if not isinstance(found, property) or not isinstance(found.fget, FunctionType):
@@ -125,20 +124,21 @@ def _missing(*values: Any) -> bool:
 
 
 def _guarded(function: Callable[..., Any], *values: Any, **named: Any) -> Any:
-    """Call a function. The result is absent if a value is, if the function refuses a None, or if it divides by zero."""
+    """Call a function. The result is absent if a value is absent, if the function does not accept a None, or if it
+    divides by zero."""
     given = (*values, *named.values())
     if any(each is ABSENT for each in given):
         return ABSENT
     try:
         return function(*values, **named)
     except (TypeError, AttributeError) as error:
-        # An attribute that another object lacks is a mistake, whatever else is None.
+        # An object without the attribute is a mistake in the query, even if another value is None.
         mistake = isinstance(error, AttributeError) and (error.name is None or error.obj is not None)
         if mistake or not any(map(_holds_none, given)):
             raise
         return ABSENT
     except ArithmeticError as error:
-        decimal = sys.modules.get("decimal")  # where it was not imported, no Decimal divides by zero
+        decimal = sys.modules.get("decimal")  # if it was never imported, no Decimal divides by zero
         if isinstance(error, ZeroDivisionError) or (decimal and isinstance(error, decimal.InvalidOperation)):
             return ABSENT
         raise
@@ -149,7 +149,7 @@ def _holds_none(given: Any) -> bool:
 
 
 def _display(node: ast.Tuple | ast.List | ast.Set, scope: Scope) -> Any:
-    """A tuple, a list or a set that is written out: absent where one of its items is."""
+    """Return a tuple, list or set display; absent if one of its items is."""
     items: list[Any] = []
     for each in node.elts:
         star = isinstance(each, ast.Starred)
@@ -177,7 +177,7 @@ def _unary(node: ast.UnaryOp, scope: Scope) -> Any:
 
 
 def _boolean(node: ast.BoolOp, scope: Scope) -> Any:
-    """``and`` and ``or`` where their value is asked for, and not only whether they hold."""
+    """Return the value of ``and`` or ``or``, for an expression that uses more than its truth."""
     found: Any = ABSENT
     for each in node.values:
         found = value(each, scope)
@@ -206,7 +206,7 @@ def _atom(op: ast.cmpop, left: ast.expr, right: ast.expr, scope: Scope) -> bool:
 
 
 def compare(op: ast.cmpop, left: Any, right: Any) -> bool:
-    """One comparison of two values."""
+    """Return the result of one comparison of two values."""
     if left is ABSENT or right is ABSENT:
         return False
     if isinstance(op, ast.Is):
@@ -235,7 +235,7 @@ def _contained(negated: bool, left: ast.expr, right: ast.expr, scope: Scope) -> 
             return False
         try:
             found = needle in container
-        except ArithmeticError:  # a signaling NaN among Decimals, which equals nothing
+        except ArithmeticError:  # a signaling NaN among Decimals, which equals no value
             found = any(compare(ast.Eq(), needle, each) for each in container)
     return found is not negated
 
@@ -244,7 +244,7 @@ LOOPS = (ast.GeneratorExp, ast.ListComp, ast.SetComp)
 
 
 def elements(node: ast.GeneratorExp | ast.ListComp | ast.SetComp, scope: Scope) -> list[Scope | None]:
-    """Return the scopes of a comprehension's elements. None stands for the elements of what is None or absent."""
+    """Return the scopes of a comprehension's elements. None represents the elements of a None or absent iterable."""
     found: list[Scope | None] = [scope]
     for part in node.generators:
         scopes: list[Scope | None] = []
@@ -290,7 +290,7 @@ def _call(node: ast.Call, scope: Scope) -> Any:
     if any(isinstance(each, ast.Starred) for each in node.args) or any(not each.arg for each in node.keywords):
         return _opaque(node, scope)
     if is_builtin(function, "any", "all") and len(node.args) == 1 and isinstance(node.args[0], LOOPS):
-        whole = all if function is all else any  # what cannot be looped over meets nothing
+        whole = all if function is all else any  # without a loop: an absent iterable does not fulfil it
         return whole(each is not None and truth(node.args[0].elt, each) for each in elements(node.args[0], scope))
     if is_builtin(function, "sum", "min", "max", "len") and len(node.args) == 1 and not node.keywords:
         kinds = (ast.ListComp, ast.SetComp) if function is len else LOOPS
@@ -316,7 +316,7 @@ def _call(node: ast.Call, scope: Scope) -> Any:
 
 
 def _aggregate(function: Any, node: ast.GeneratorExp | ast.ListComp | ast.SetComp, scope: Scope) -> Any:
-    """``sum``, ``min``, ``max`` or ``len`` of a comprehension. The least and the greatest of nothing are absent."""
+    """Return ``sum``, ``min``, ``max`` or ``len`` of a comprehension. ``min`` and ``max`` of no elements are absent."""
     values = [ABSENT if each is None else value(node.elt, each) for each in elements(node, scope)]
     if any(each is ABSENT for each in values) or (not values and (function is min or function is max)):
         return ABSENT
@@ -326,7 +326,7 @@ def _aggregate(function: Any, node: ast.GeneratorExp | ast.ListComp | ast.SetCom
 def _subscript(node: ast.Subscript, scope: Scope) -> Any:
     try:
         return _guarded(operator.getitem, value(node.value, scope), value(node.slice, scope))
-    except LookupError:  # a position that a text does not have, or a key that a document does not have
+    except LookupError:  # a missing position of a text or key of a document
         return ABSENT
 
 

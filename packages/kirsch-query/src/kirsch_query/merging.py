@@ -1,7 +1,6 @@
-"""Ask the database and the session's unsaved objects as one, exactly and without a flush.
-
-Rows of the database that the session has changed or deleted are left out there; of the objects that are new or changed,
-those that match in memory are added. So the answer is what it would be after a flush, and nothing is written.
+"""Exact queries over the database and the session's unsaved objects together, without a flush. The statement excludes
+rows that the session has changed or deleted; new and changed objects that match in memory are added. So the result is
+the same as after a flush, but nothing is written.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ MOST_TOGETHER = 100
 
 
 class Recalled(list[T], Generic[T]):
-    """The objects found. ``rows_read`` says how many rows the database sent for them."""
+    """A list of the objects found. ``rows_read`` is the number of rows that the database has sent for it."""
 
     def __init__(self, found: Sequence[T], rows_read: int, left: Sequence[Refused] = ()) -> None:
         super().__init__(found)
@@ -59,7 +58,7 @@ class Recalled(list[T], Generic[T]):
 
 
 class _Either(Protocol[P, R]):
-    """A function of a session, whose result is awaited where the session is asynchronous."""
+    """A function of a session. If the session is asynchronous, its result must be awaited."""
 
     @overload
     def __call__(self, session: Plain, *args: P.args, **options: P.kwargs) -> R: ...
@@ -68,7 +67,7 @@ class _Either(Protocol[P, R]):
 
 
 def asynchronous(function: Callable[Concatenate[Any, P], R]) -> _Either[P, R]:
-    """Let the first argument be an asynchronous session, whose result is then awaited, or a registry of sessions."""
+    """Let a function also accept an asynchronous session, whose result must then be awaited, or a session registry."""
 
     @functools.wraps(function)
     def either(session: Any, *args: P.args, **options: P.kwargs) -> Any:
@@ -85,7 +84,7 @@ def asynchronous(function: Callable[Concatenate[Any, P], R]) -> _Either[P, R]:
 
 
 class Asking:
-    """A query of some models in one session: what the database is asked, and what memory adds."""
+    """One query of models in a session: statements for the database, and the unsaved objects."""
 
     def __init__(self, session: orm.Session, models: Any, query: Any, finish: str | None) -> None:
         if finish not in (None, "python"):
@@ -104,7 +103,7 @@ class Asking:
         self.query.models(self.models)
         self.finish = finish
         self.dialect = session.get_bind(sa.inspect(self.models[0]).mapper).dialect
-        # An alias for each where a model is joined with itself, so that it is two.
+        # If a model is joined with itself, each occurrence needs an alias.
         repeated = len(set(self.models)) < len(self.models)
         self.targets = [orm.aliased(model) if repeated else model for model in self.models]
         self.changes = [Changes(session, model) for model in self.models]
@@ -121,14 +120,15 @@ class Asking:
 
     @contextlib.contextmanager
     def flushed(self) -> Iterator[None]:
-        """Give the changed objects what a flush will give them, meanwhile."""
+        """A context manager that sets the attributes of changed objects that a flush would set, and resets them at
+        the end."""
         with contextlib.ExitStack() as stack:
             for each in self.changes:
                 stack.enter_context(each.flushed())
             yield
 
     def condition(self, rows: Sequence[Any]) -> tuple[sql.Condition, bool]:
-        """Return the condition for these rows, each an entity or an object in memory; and whether it is exact."""
+        """Return the condition for ``rows`` (entities or objects in memory), and whether it is exact."""
         if self.finish is None and all(isinstance(each, sql.Entity) for each in rows):
             clause = cache.clause(self.query, tuple(self.targets), self.dialect)
             self.refuse_unsaved(clause.read, clause.classes)
@@ -147,9 +147,8 @@ class Asking:
         but_key: bool = False,
         unknown: bool = False,
     ) -> None:
-        """Refuse what memory cannot know before a flush, of these attributes of the targets and of these classes.
-
-        Where Python decides parts of the query it is ``unknown`` what they read.
+        """Raise Refused if the query reads values that are unknown before a flush, among these attributes of the
+        targets and these classes. ``unknown``: Python decides parts of the query, so it is not known what they read.
         """
         refuse_related(self.session, classes, self.models, {name for _, name in read}, unknown=unknown)
         for each, target in zip(self.changes, self.targets, strict=True):
@@ -158,7 +157,8 @@ class Asking:
             each.refuse_unknown(names, but_key=but_key)
 
     def condition_beside(self, held: Sequence[Any]) -> tuple[sql.Condition, bool]:
-        """Return the condition for rows that the database adds to ``held``, with None for each model of these rows."""
+        """Return the condition for rows that the database adds to ``held``, which has None for each model of these
+        rows."""
         return self.condition(
             [
                 sql.Entity(target) if item is None else Item(item)
@@ -167,14 +167,14 @@ class Asking:
         )
 
     def statement(self, held: Sequence[Any], condition: sql.Condition) -> Any:
-        """The SELECT, by a condition, of what the database adds to the objects ``held``.
-
-        Rows that the session has changed or deleted are left out.
+        """Return the SELECT of the rows that the database adds to the objects ``held``, with a condition. It excludes
+        rows that the session has changed or deleted.
         """
         asked = [target for target, item in zip(self.targets, held, strict=True) if item is None]
         statement = sa.select(*asked).options(*self.options)
         if len(asked) > 1:
-            # A join that says that it is one: the condition may well hold for all pairs.
+            # An explicit join, so that SQLAlchemy does not warn of a Cartesian product: the condition may hold for all
+            # pairs.
             statement = statement.select_from(functools.reduce(lambda one, two: orm.join(one, two, sa.true()), asked))
         if condition is not True:
             statement = statement.where(terms.as_sql(condition))
@@ -184,17 +184,17 @@ class Asking:
         return statement
 
     def rows(self, statement: Any) -> Any:
-        """Return the database's rows, each once where a relation is loaded by a join."""
+        """Return the rows of a statement, without duplicates from joined eager loading."""
         found = self.session.execute(statement).unique().all()
         self.rows_read += len(found)
         return found
 
     def held(self) -> Any:
-        """Return the object that the session holds, if the query asks for a primary key alone; else None."""
+        """Return the object in the session, if the query only selects one primary key; else None."""
         if self.several or len(mapper_key := self.changes[0].mapper.primary_key) != 1:
             return None
         asked = asked_value(self.query, self.changes[0].mapper.get_property_by_column(mapper_key[0]).key)
-        # Of these types alone, equal values are the same key: True is 1.
+        # Only for these types do equal values mean the same key: True equals 1.
         if type(asked) not in (int, str, uuid.UUID) or type(asked) is not mapper_key[0].type.python_type:
             return None
         item = self.session.identity_map.get(self.changes[0].mapper.identity_key_from_primary_key((asked,)))
@@ -205,13 +205,12 @@ class Asking:
         return item
 
     def found(self, ask: Callable[[Any, bool], Any]) -> Iterator[tuple[Any, ...]]:
-        """The rows that match, in no order.
-
-        ``ask`` is given the statement of those that the database has alone, and whether it is exact; what it gives is
-        executed, if it is not None.
+        """Yield the matching rows, in no particular order. ``ask(statement, exact)`` is called with the SELECT of the
+        rows that are only in the database; ``exact`` is false if it may return rows that do not match. The statement
+        that ``ask`` returns is executed; None skips the database.
         """
         guarded = self.query.judge().guarded
-        # For each choice of models of which changed objects are given, and the database adds the others.
+        # For each choice of models whose rows are changed objects; the database adds the rows of the other models.
         for choice in itertools.product(*([False, True] if each.live else [False] for each in self.changes)):
             every = itertools.product(
                 *(each.live if chosen else [None] for chosen, each in zip(choice, self.changes, strict=True))
@@ -232,8 +231,8 @@ class Asking:
             _log.info("%d rows were read, since Python decides: %s", self.rows_read, self.left[0].problem)
 
     def added(self, some: list[tuple[Any, ...]], guarded: Callable[..., bool]) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows that the database adds to choices of changed objects, by one statement. A row has a flag for
-        each choice."""
+        """Yield the rows that the database adds to several choices of changed objects, by one statement. A row has a
+        flag for each choice."""
         made = [(held, *self.condition_beside(held)) for held in some]
         made = [each for each in made if each[1] is not False]
         if not made:
@@ -335,15 +334,14 @@ def recall(
     finish: str | None = None,
     options: Sequence[Any] = (),
 ) -> Any:
-    """Return the objects for which a query holds, in the database and among the session's unsaved ones.
-
-    ``models`` is a mapped class, or a tuple of them for a function of as many arguments, which gives tuples. ``order``
-    is a function of the same arguments that gives one key or a tuple; :func:`desc` turns a key around. None comes
-    first; objects whose keys are equal are in the order of their primary keys, those that have none yet last.
-    ``finish="python"`` lets Python decide what the database cannot; without it such a query raises :class:`Refused`.
-    ``options`` are loader options of SQLAlchemy's, such as ``selectinload(Book.author)``, for the rows that are read.
-    With an asynchronous session the result is awaited. A query such as ``lambda b: b.id == 7`` gives the object that
-    the session has of this primary key, as ``session.get()`` does, and asks the database only if there is none.
+    """Return the objects for which a query holds, in the database and among the unsaved ones of the session. ``models``
+    is a mapped class, or a tuple of classes for a function of several arguments; then the results are tuples. ``order``
+    is a function of the same arguments that returns one key or a tuple; :func:`desc` reverses a key. None sorts first;
+    ties are sorted by primary key, objects without one last. ``finish="python"`` lets Python evaluate the parts that
+    the database cannot; without it such a query raises :class:`Refused`. ``options`` are SQLAlchemy loader options for
+    the rows, such as ``selectinload(Book.author)``. With an asynchronous session, await the result. For a query such as
+    ``lambda b: b.id == 7``, the object with this primary key is taken from the session, as by ``session.get()``, and
+    the database is only queried if it is not there.
     """
     numbers: tuple[Any, ...] = (0 if limit is None else limit, offset)
     if not all(isinstance(each, int) and each >= 0 for each in numbers):
@@ -358,7 +356,7 @@ def recall(
 
     def arranged(statement: Any, exact: bool) -> Any:
         if limit is None or not exact:
-            return statement  # memory sorts what it is given; an order in SQL could keep an index from being used
+            return statement  # memory sorts the rows; an order in SQL could prevent the use of an index
         return keys.applied(statement.limit(limit + offset))
 
     with asked.flushed():
@@ -370,13 +368,14 @@ def recall(
 
 
 def _counted(asked: Asking, aggregate: Any, memory: Callable[..., Any]) -> list[Any]:
-    """An aggregate of what the database has, and the value of each row that memory decides."""
+    """Return the results of an aggregate over the database's rows, and the value of each row that is decided in
+    memory."""
     sums = []
 
     def summed(statement: Any, exact: bool) -> Any:
         if not exact:
             return statement
-        # Keeping the tables: a condition that is always true names none.
+        # Keep the FROM clause: a condition that is always true names no table.
         sums.append(statement.with_only_columns(aggregate, maintain_column_froms=True))
         return None
 
@@ -387,20 +386,20 @@ def _counted(asked: Asking, aggregate: Any, memory: Callable[..., Any]) -> list[
 
 @asynchronous
 def count(session: Any, models: _Models, query: _Asked, *, finish: str | None = None) -> int:
-    """Return the number of objects that :func:`recall` would give, without reading those of the database."""
+    """Return the number of objects that :func:`recall` would return, without reading those of the database."""
     asked = Asking(session, models, query, finish)
     return int(sum(_counted(asked, sa.func.count(), lambda *_: 1)))
 
 
 @asynchronous
 def exists(session: Any, models: _Models, query: _Asked, *, finish: str | None = None) -> bool:
-    """Return whether :func:`recall` would give anything."""
+    """Return whether :func:`recall` would return any object."""
     return bool(recall(session, models, query, limit=1, finish=finish))
 
 
 @asynchronous
 def total(session: Any, models: _Models, query: _Asked, of: Callable[..., Any], *, finish: str | None = None) -> Any:
-    """Return the sum of a number over the objects that :func:`recall` would give; where it is None it counts nothing.
+    """Return the sum of a number over the objects that :func:`recall` would return; a None is not added.
 
     Integers and Decimals are summed exactly. Floats are refused, because their sum depends on the order of the rows.
     """

@@ -1,4 +1,4 @@
-"""The order of what is recalled: the same in SQL and in memory, None first, ties by primary key."""
+"""The order of recalled objects: the same in SQL and in memory, None first, ties by primary key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Order:
-    """The keys of one call, and their SQL."""
+    """The sort keys of one call, and their SQL."""
 
     def __init__(self, sorting: Sorting | None, changes: Sequence[Changes]) -> None:
         self.sorting = sorting
@@ -35,12 +35,12 @@ class Order:
         self.last: list[Any] = []
 
     def applied(self, statement: Any) -> Any:
-        """Return the statement, in this order."""
+        """Return the statement with an ORDER BY for these keys."""
         keys = arranged(self.sorting, self.columns, self.dialect) if self.sorting else []
         return statement.order_by(*keys, *self.last)
 
     def key(self, rows: tuple[Any, ...]) -> list[Any]:
-        """Return the keys by which memory sorts."""
+        """Return the sort keys of objects in memory."""
         keys: list[Any] = []
         if self.sorting:
             for (node, descends), found in zip(self.sorting.nodes, self.sorting.values(rows), strict=True):
@@ -48,7 +48,7 @@ class Order:
                 keys.append(Reversed(key) if descends else key)
         for row, changed in zip(rows, self.changes, strict=True):
             primary = changed.mapper.primary_key_from_instance(row)
-            # None: a flush will give it, which inserts the new objects in their order.
+            # None: a flush will set the key, in the order of the inserts.
             keys.append((1, inserted(row)) if None in primary else (0, *map(_comparable, primary)))
         return keys
 
@@ -60,8 +60,8 @@ class Order:
         return place(found)
 
     def _unset(self, node: ast.expr, rows: tuple[Any, ...]) -> int | None:
-        """Return a new object's place among the inserts if its primary key is the sort key. The key
-        will be greater than all existing ones."""
+        """Return a new object's place among the inserts, if its primary key is the sort key, because the key will be
+        greater than all existing ones; else None."""
         assert self.sorting is not None
         names = self.sorting.source.rows
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in names:
@@ -74,7 +74,7 @@ class Order:
     # One value, for a sum
 
     def single(self) -> Order:
-        """This, if it is one number that can be summed exactly."""
+        """Return this order, if it has one key, a number that can be summed exactly. Raises QueryError."""
         if self.sorting is None:
             raise QueryError("total() is given a function of the number to sum", hint="Write lambda b: b.price.")
         source = self.sorting.source
@@ -102,7 +102,7 @@ class Order:
         return found
 
     def python(self, number: Any) -> Any:
-        """A sum that the database gave, as Python's type."""
+        """Convert a sum from the database to Python's type."""
         (found,) = self.columns
         if number is None:
             return 0
@@ -112,9 +112,8 @@ class Order:
 
 
 def arranged(sorting: Sorting, columns: Sequence[Value | Constant], dialect: str) -> list[Any]:
-    """Return the keys of an order in SQL, in the words of which an index has that order.
-
-    None is first, or last if the key descends.
+    """Return the keys of an order in SQL, in a form that can use an index. None sorts first, or last if the key
+    descends.
     """
     keys = []
     for (_, descends), found in zip(sorting.nodes, columns, strict=True):
@@ -129,7 +128,7 @@ def arranged(sorting: Sorting, columns: Sequence[Value | Constant], dialect: str
 
 
 def sort_columns(sorting: Sorting, translator: Translator, rows: Sequence[Any]) -> list[Value | Constant]:
-    """Return the keys of an order in SQL, of what the function's arguments stand for. Raises :class:`Refused`."""
+    """Return the sort keys in SQL; ``rows`` are the arguments of the function. Raises :class:`Refused`."""
     scope = sorting.scope(rows)
     columns = []
     for node, _ in sorting.nodes:
@@ -152,21 +151,21 @@ _SORTABLE = {"bool": "whole", "uuid": "uuid", "enum": "enum"}
 
 
 def sortable(sql: Any, kind: Kind) -> Any:
-    """Return a value such that the database sorts it as Python does."""
+    """Return an expression that the database sorts as Python sorts the value."""
     if kind.name == "str":
         return op(f"sorted{kind.order}", sql)
     return op(_SORTABLE[kind.name], sql) if kind.name in _SORTABLE else sql
 
 
 def _comparable(key: Any) -> Any:
-    """A part of a primary key as the database sorts it."""
+    """Return a part of a primary key in the form in which the database sorts it."""
     return key.name if isinstance(key, enum.Enum) else key
 
 
 def ordering(
     function: Callable[..., Any] | None, targets: Sequence[Any], dialect: Any, changes: Sequence[Changes]
 ) -> Order:
-    """Return the order by a function's keys. Raises :class:`Refused`."""
+    """Return the order by the keys of a function. Raises :class:`Refused`."""
     order = Order(None if function is None else Sorting(function, len(targets)), changes)
     if order.sorting is not None:
         order.translator = Translator(dialect)
@@ -175,6 +174,6 @@ def ordering(
         for column, primary in zip(primary_key(target), changed.mapper.primary_key, strict=True):
             try:
                 order.last.append(sortable(column, known_kind(primary)))
-            except NotExact:  # of a type that is not translated: as the database has it
+            except NotExact:  # a type that is not translated: sorted as the database does
                 order.last.append(op("text", column) if isinstance(primary.type, sa.String) else column)
     return order

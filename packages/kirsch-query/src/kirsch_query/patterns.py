@@ -1,10 +1,9 @@
-r"""Regular expressions in the words of each database, as far as they mean there what they mean in Python.
-
-Whether a pattern is found in a text is a question about a regular language, which all engines answer alike if their
-characters and classes are the same. So a pattern is taken apart and written anew: each character by its number, each
-class by the numbers of its members, anchors by those that know no lines. With IGNORECASE a letter becomes the class of
-the letters that Python takes for the same. What is not regular is refused: back references, assertions about what is
-around, boundaries of words, atomic groups.
+r"""Translation of regular expressions to each database, as far as they have the same meaning there. Whether a pattern
+matches a text is a question about a regular language, which all engines answer alike if their characters and classes
+are the same. So a pattern is parsed and written again: each character by its number, each class by the numbers of its
+members, and anchors that do not match at lines. With IGNORECASE a letter becomes the class of the letters that Python
+considers equal. Constructs that are not regular are refused: back references, lookaround assertions, word boundaries,
+atomic groups.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _LAST = 0x10FFFF
 
 
 class NotPlain(Exception):
-    """A pattern that databases match in ways of their own. Never leaves this package."""
+    """Raised for a pattern that databases match differently. Internal to this package."""
 
     def __init__(
         self, problem: str, hint: str = 'Read the rows and use filter(), or let recall() do so: finish="python".'
@@ -40,9 +39,8 @@ class NotPlain(Exception):
 
 @functools.lru_cache(maxsize=256)
 def plain(pattern: re.Pattern[Any], name: str) -> str:
-    """Return a pattern of which ``search``, ``match`` or ``fullmatch`` is asked, in a form for :class:`Written`.
-
-    Raises NotPlain.
+    """Return the pattern for ``search``, ``match`` or ``fullmatch``, in the form that :class:`Written` takes. Raises
+    NotPlain.
     """
     if not isinstance(pattern.pattern, str):
         raise NotPlain("bytes")
@@ -54,7 +52,7 @@ def plain(pattern: re.Pattern[Any], name: str) -> str:
 
 
 class _Writer:
-    """Writes a parsed pattern anew."""
+    """Writes a parsed pattern in the common form."""
 
     def __init__(self, flags: int) -> None:
         self.flags = flags
@@ -63,7 +61,7 @@ class _Writer:
         return "".join(self.one(str(op), given) for op, given in parsed)
 
     def one(self, op: str, given: Any) -> str:
-        """Return one part of a sequence."""
+        """Return one element of a sequence."""
         if op == "LITERAL" and not self.flags & re.IGNORECASE:
             return _character(given)
         if op in ("LITERAL", "NOT_LITERAL"):
@@ -99,7 +97,7 @@ class _Writer:
         raise NotPlain("MULTILINE" if lines else "a boundary of words", "Name the characters around: (^|[^a-z])word.")
 
     def members(self, given: Any) -> str:
-        """Return a class of characters."""
+        """Return a character class."""
         ranges: list[tuple[int, int]] = []
         negated = False
         for op, each in given:
@@ -128,7 +126,7 @@ _WORDS = {
 
 
 def _character(number: int) -> str:
-    """Return a character by its number; ASCII letters and digits as they are."""
+    """Return a character by its number; ASCII letters and digits unchanged."""
     if number == 0 or 0xD800 <= number < 0xE000:
         raise NotPlain("a character that no database stores")
     text = chr(number)
@@ -137,7 +135,7 @@ def _character(number: int) -> str:
 
 @functools.cache
 def _cased() -> dict[str, set[str]]:
-    """Return the letters that have a case, by their forms. Letters that are taken for the same share a form."""
+    """Return the letters that have a case, by their forms. Letters that IGNORECASE considers equal share a form."""
     found: dict[str, set[str]] = {}
     for each in map(chr, range(0x20000)):
         if each.lower() != each or each.upper() != each:
@@ -152,7 +150,7 @@ def _forms(letter: str) -> set[str]:
 
 
 def _alike(first: int, last: int, ascii_only: bool) -> list[int]:
-    """Return the letters that IGNORECASE takes for one of a range, in order."""
+    """Return the letters that IGNORECASE considers equal to one in a range, in order."""
     if last > 0xFFFF and last != first:
         raise NotPlain("IGNORECASE with a range of characters beyond U+FFFF", "Name the characters.")
     cased, found = _cased(), set()
@@ -172,10 +170,11 @@ _ASCII = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}
 
 @functools.cache
 def _category(name: str, ascii_only: bool) -> list[tuple[int, int]]:
-    r"""Return the characters of ``\d``, ``\s``, ``\w`` or of the opposite, as ranges that all can store."""
+    r"""Return the characters of ``\d``, ``\s``, ``\w`` or of the opposite, as ranges of characters that all
+    databases can store."""
     opposite, kind = "_NOT_" in name, name.rpartition("_")[2]
     test = _TESTS[kind]
-    if ascii_only:  # which has fewer spaces than ASCII has for str.isspace()
+    if ascii_only:  # re.ASCII has fewer spaces than str.isspace() finds in ASCII
         found = {chr(each) for each in range(128) if re.match(_ASCII[kind], chr(each), re.ASCII)}
         test = found.__contains__
     members = [
@@ -206,7 +205,7 @@ _POSTGRESQL = {"end": r"\Z", "any": "."}
 
 
 def around(name: str, characters: str, dialect: str) -> str:
-    """Return what removes characters around a text: themselves, or for MariaDB a pattern."""
+    """Return the parameter to strip characters from a text: the characters, or for MariaDB a pattern."""
     kept = "".join(each for each in characters if not 0xD800 <= ord(each) < 0xE000)
     if dialect not in ("mysql", "mariadb"):
         return kept.replace("\0", "")
@@ -217,7 +216,7 @@ def around(name: str, characters: str, dialect: str) -> str:
 
 
 def _written(text: str, dialect: str) -> str:
-    """Return a plain pattern in the words of a database; SQLite asks Python's own."""
+    """Return a pattern in the syntax of a database; SQLite calls Python's engine."""
     if dialect in ("mysql", "mariadb"):
         return _NUMBER.sub(lambda found: _PCRE.get(found[1], rf"\x{{{found[1]}}}"), text)
     words = _POSTGRESQL if dialect == "postgresql" else _PYTHON
@@ -226,12 +225,12 @@ def _written(text: str, dialect: str) -> str:
 
 
 class Written(Text):
-    """The type of a text parameter that is written for each database: of a plain pattern, or of characters."""
+    """The type of a text parameter that differs by database: a pattern, or characters to strip."""
 
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
-        """Return the text for a database."""
+        """Return the text for the database of the dialect."""
         if value is None:
             return None
         return _written(value, dialect.name) if self.role == "found" else around(self.role, value, dialect.name)

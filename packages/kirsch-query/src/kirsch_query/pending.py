@@ -1,4 +1,4 @@
-"""The changes of a session that are not flushed, and those of them that memory cannot know before a flush."""
+"""The unflushed changes of a session, and refusals of queries that read values unknown before a flush."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FLUSH = "Flush it first: session.flush()."
 
 
 class Changes:
-    """The objects of one mapped class that are new, changed or deleted in a session."""
+    """The new, changed and deleted objects of one mapped class in a session."""
 
     def __init__(self, session: orm.Session, model: Any) -> None:
         self.session = session
@@ -38,10 +38,9 @@ class Changes:
 
     @contextlib.contextmanager
     def flushed(self) -> Iterator[None]:
-        """Give the objects the attributes that a flush will give them, as far as they are known, and take them back.
-
-        Those are plain defaults of columns, and foreign keys of related objects that have their keys. SQLAlchemy does
-        not notice: neither the history of an attribute nor what a flush does changes.
+        """A context manager that sets the attributes that a flush will set, if known, and resets them at the end. These
+        are plain defaults of columns, and foreign keys of related objects that have keys. SQLAlchemy does not notice:
+        neither the history of an attribute nor the effect of a flush changes.
         """
         before: list[tuple[dict[str, Any], str, bool, Any]] = []
         try:
@@ -59,7 +58,7 @@ class Changes:
                     del values[name]
 
     def _defaults(self, item: Any, state: Any) -> dict[str, Any]:
-        """Return the plain defaults that a flush gives a new object: of attributes that are None, set or not."""
+        """Return the plain defaults that a flush sets in a new object, for attributes that are None or missing."""
         if item not in self.session.new:
             return {}
         return {
@@ -69,7 +68,7 @@ class Changes:
         }
 
     def _keys(self, state: Any) -> dict[str, Any]:
-        """Return the foreign keys that follow relations which were changed, if the related objects have their keys."""
+        """Return the foreign keys that follow from changed relations, if the related objects have their keys."""
         found: dict[str, Any] = {}
         for relation in self.mapper.relationships:
             if relation.direction is not orm.RelationshipDirection.MANYTOONE:
@@ -103,7 +102,7 @@ class Changes:
         return found
 
     def refuse_unknown(self, names: Iterable[str], *, but_key: bool = False) -> None:
-        """Refuse attributes that a flush would set, and those that disagree with a relation until it."""
+        """Raise Refused for attributes that a flush will set, or that disagree with a relation until the flush."""
         read = set(names)
         for item in self.live:
             state = sa.inspect(item)
@@ -123,7 +122,7 @@ class Changes:
                 continue
             if but_key and column.primary_key:
                 continue
-            # A flush leaves out an attribute that is None, set or not, so that the column's default takes its place.
+            # A flush omits an attribute of None, so that the default of the column is used.
             if column.primary_key or column.default is not None or column.server_default is not None:
                 raise Refused(
                     f"a new {self.name} gets its {name} when it is flushed, and the query reads it", hint=_FLUSH
@@ -137,16 +136,16 @@ class Changes:
                 raise Refused(f"a flush will update {self.name}.{name}, which the query reads", hint=_FLUSH)
 
     def _refuse_converted(self, state: Any, read: set[str]) -> None:
-        """Refuse values that the database stores as others, and expressions in SQL."""
+        """Raise Refused for values that the database stores differently, and for SQL expressions."""
         for name in read & set(self.mapper.column_attrs.keys()) & state.dict.keys():
             value, type_ = state.dict[name], self.mapper.column_attrs[name].columns[0].type
             try:
                 same = value is None or stored(kind_of(type_), value)
-            except NotExact:  # the database is not asked about it
+            except NotExact:  # the database does not evaluate this type
                 continue
             if dialect_name(self.dialect) == "mariadb" and getattr(value, "microsecond", False):
                 kept: Any = type_.dialect_impl(self.dialect)
-                same = same and getattr(kept, "fsp", None) == 6  # cut off otherwise
+                same = same and getattr(kept, "fsp", None) == 6  # otherwise the fraction of a second is truncated
             if not same:
                 raise Refused(
                     f"{self.name}.{name} is {value!r}: a flush will store another value, and the query reads it",
@@ -181,10 +180,9 @@ class Changes:
 def refuse_related(
     session: orm.Session, classes: Collection[Any], models: Iterable[Any], read: Collection[str], *, unknown: bool
 ) -> None:
-    """Refuse a query that reads related objects which the session has changed: the database has them as they were.
-
-    ``classes`` are those that it reads through relations; it may read others too where that is ``unknown``. ``read``
-    are the attributes of the models that it reads.
+    """Raise Refused for a query that reads related objects which the session has changed: the database has the old
+    state. ``classes`` are the classes that it reads through relations; with ``unknown`` it may read others too.
+    ``read`` are the attributes of the models that it reads.
     """
     own = tuple(sa.inspect(model).mapper.class_ for model in models)
     for each in (*session.new, *session.dirty):
@@ -215,9 +213,8 @@ def refuse_related(
 
 
 def _is_only_held(session: orm.Session, item: Any, classes: Collection[Any]) -> bool:
-    """Return whether only collections of objects of other classes than these were changed in an object.
-
-    Adding Entry(blog=blog) changes blog.entries, which a query that reads no entries of blogs does not see.
+    """Return whether only collections of objects of other classes than ``classes`` were changed in an object. Adding
+    Entry(blog=blog) changes blog.entries, which is irrelevant for a query that reads no entries.
     """
     if item in session.new or item in session.deleted:
         return False
@@ -233,7 +230,7 @@ def _is_only_held(session: orm.Session, item: Any, classes: Collection[Any]) -> 
 
 
 def _refuse_leaving(item: Any, classes: Collection[Any]) -> None:
-    """Refuse where a flush will delete an object that no other one holds any more, and perhaps what it holds."""
+    """Raise Refused if a flush will delete an orphan, and perhaps objects to which the deletion cascades."""
     mapper = sa.inspect(item).mapper
     held = [relation.mapper.class_ for relation in mapper.relationships if relation.cascade.delete]
     if any(issubclass(one, cls) or issubclass(cls, one) for one in (type(item), *held) for cls in classes):
@@ -241,9 +238,8 @@ def _refuse_leaving(item: Any, classes: Collection[Any]) -> None:
 
 
 def _refuse_following(item: Any, cls: Any, read: Collection[str] | None) -> None:
-    """Refuse where the deletion of an object deletes others of a class, or changes an attribute that is read.
-
-    SQLAlchemy marks as deleted at once what it cascades to; the rest follows in a flush, or in the database.
+    """Raise Refused if deleting an object deletes others of a class, or changes an attribute that is read. SQLAlchemy
+    marks objects of its own cascades at once; the other effects occur in a flush or in the database.
     """
     mapper, other = sa.inspect(item).mapper, sa.inspect(cls).mapper
     keys = [key for table in other.tables for key in table.foreign_keys if key.column.table in mapper.tables]
@@ -262,5 +258,5 @@ def _refuse_following(item: Any, cls: Any, read: Collection[str] | None) -> None
 
 
 def inserted(item: Any) -> int:
-    """Return the place of a new object among those that a flush inserts."""
+    """Return the position of a new object in the order in which a flush inserts."""
     return int(sa.inspect(item).insert_order or 0)

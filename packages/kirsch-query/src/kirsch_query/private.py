@@ -1,4 +1,4 @@
-"""The private names of SQLAlchemy that this package reads or overrides, because no public one gives the same.
+"""The private names of SQLAlchemy that this package reads or overrides, because there is no public equivalent.
 
 SQLAlchemy may change them in any release, so ``pyproject.toml`` has an upper bound. A test compares this list with the
 source of the package and with SQLAlchemy; ``make test-query-oldest`` runs the tests with the oldest version.
@@ -7,7 +7,7 @@ source of the package and with SQLAlchemy; ``make test-query-oldest`` runs the t
 from __future__ import annotations
 
 PRIVATE = {
-    # The keys by which SQLAlchemy finds what it has compiled, and the copies that it makes of a statement (cache.py).
+    # The keys of SQLAlchemy's cache of compiled statements, and its copies of statements (cache.py).
     "sqlalchemy.sql.elements:BindParameter": ("_anon_map_key", "_identifying_key"),
     "sqlalchemy.sql.elements:ClauseElement": ("_annotations", "_clone", "_from_objects", "_propagate_attrs"),
     "sqlalchemy.sql.elements:ColumnElement": ("_negate",),
@@ -16,7 +16,7 @@ PRIVATE = {
     "sqlalchemy.sql.functions:FunctionElement": ("_copy_internals", "_has_args"),
     "sqlalchemy.sql.selectable:Select": ("_correlate_except", "_execute_on_connection", "_where_criteria"),
     "sqlalchemy.engine.base:Connection": ("_execute_clauseelement",),
-    # The argument of a function that with_loader_criteria() calls, which is refused (terms.py).
+    # The argument type of a function that with_loader_criteria() calls; it is refused (terms.py).
     "sqlalchemy.orm.util:_WrapUserEntity": (),
     # The attributes of a column's type (kinds.py) and of a compiled statement (explain.py).
     "sqlalchemy.sql.sqltypes:Enum": ("_sort_key_function",),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
     from sqlalchemy.orm.interfaces import ORMOption
-    from typing_extensions import TypeVar  # which type checkers bring along
+    from typing_extensions import TypeVar  # installed with type checkers
 
     from kirsch_query.explain import Explanation
     from kirsch_query.judging import Judge
@@ -35,14 +35,15 @@ else:
     T = "T"
 
     class Generic:
-        """The part of typing.Generic that the annotation Where[Book] needs: importing typing takes long."""
+        """A substitute for typing.Generic, for the annotation Where[Book]: importing typing takes long."""
 
         __slots__ = ()
         __class_getitem__ = classmethod(GenericAlias)
 
 
 class Where(Generic[T]):
-    """A query: true or false of an object, a filter of many, a condition in SQL. Made by :func:`where`."""
+    """A query, made by :func:`where`: called with an object, it is true or false; it filters objects, and translates
+    to SQL."""
 
     __slots__ = ("arity",)
 
@@ -56,7 +57,8 @@ class Where(Generic[T]):
         return _ask(self.judge(), rows)
 
     def filter(self, rows: Iterable[T]) -> Iterator[T]:
-        """The rows for which it holds, in their order. What depends on no row is evaluated once, at the first."""
+        """Yield the rows for which the query holds, in order. Parts that depend on no row are evaluated once, at the
+        first row."""
         if self.arity != 1:
             raise QueryError(
                 f"this query judges {self.arity} rows together, so that it filters no single ones",
@@ -67,32 +69,28 @@ class Where(Generic[T]):
         return judging.filtered(self.judge, rows)
 
     def clause(self, *models: Any, dialect: Any = None) -> sa.ColumnElement[bool]:
-        """Return the condition in SQL, for ``select().where()`` and whatever else takes one.
-
-        ``models`` are mapped classes, aliases of them, or tables: one for each row that the query judges. Raises
-        :class:`Refused` where it is not exact. What depends on the database is refused when SQL is compiled for it,
-        or at once where ``dialect`` is given.
+        """Return the condition in SQL, for ``select().where()`` and similar methods. ``models`` are mapped classes,
+        aliases of them, or tables: one for each argument of the query. Raises :class:`Refused` if the translation is
+        not exact. If that depends on the database, it raises when SQL is compiled for the database, or at once if
+        ``dialect`` is given.
         """
         from kirsch_query import cache
 
         return cache.clause(self, self.models(models), dialect)
 
     def select(self, *models: Any) -> sa.Select[Any]:
-        """``sa.select(*models).where(self.clause(*models))``, which is faster from its second use on.
-
-        What takes longest then is SQLAlchemy's key of the statement; it is kept, until a method of the statement adds
-        to it.
+        """Return ``sa.select(*models).where(self.clause(*models))``, which is faster from the second use on. The most
+        expensive part, SQLAlchemy's key of the statement, is cached until a method changes the statement.
         """
         from kirsch_query import cache
 
         return cache.select(self, self.models(models))
 
     def criteria(self, base: type[Any]) -> list[ORMOption]:
-        """Return the options by which SQLAlchemy loads no rows of a class but those for which the query holds.
-
-        ``base`` is a mapped class, or a class from which mapped ones inherit. It takes the place of
-        ``with_loader_criteria(base, lambda cls: ...)``, of which SQLAlchemy would keep the values of the first use.
-        Raises :class:`Refused` where it is not exact.
+        """Return SQLAlchemy options that load only the rows of a class for which the query holds. ``base`` is a mapped
+        class, or a base class of mapped classes. This replaces ``with_loader_criteria(base, lambda cls: ...)``, for
+        which SQLAlchemy would keep the values of the first use. Raises :class:`Refused` if the translation is not
+        exact.
         """
         from kirsch_query import cache
 
@@ -101,7 +99,7 @@ class Where(Generic[T]):
     def explain(self, *models: Any, engine: Any = None) -> Explanation:
         """Return the translation of the query: SQL, bound values, additions and their reasons, and the index used.
 
-        ``engine`` is an engine or a connection; it may follow the models.
+        ``engine`` is an engine or a connection; it may also be the last positional argument.
         """
         from kirsch_query.explain import explain
 
@@ -110,7 +108,7 @@ class Where(Generic[T]):
         return explain(self, self.models(tuple(models)), engine)
 
     def models(self, models: tuple[Any, ...]) -> tuple[Any, ...]:
-        """``models``, if there are as many as the query judges rows."""
+        """Return ``models``. Raises QueryError if their number differs from that of the query's arguments."""
         if len(models) != self.arity:
             raise QueryError(f"this query judges {self.arity} rows together, and was given {len(models)} models")
         return models
@@ -128,19 +126,19 @@ class Where(Generic[T]):
         raise QueryError("a query is neither true nor false", hint="Join queries by & and |, negate one by ~.")
 
     def judge(self) -> Judge:
-        """Return the functions that judge rows; names have the values that they have now."""
+        """Return the functions that test rows, with the current values of outer names."""
         raise NotImplementedError
 
     def form(self) -> Any:
-        """Return a key that two queries share if they differ only in the values of the names around them. Hashable."""
+        """Return a hashable key that is equal for queries that differ only in the values of outer names."""
         raise NotImplementedError
 
     def leaves(self) -> tuple[_Leaf[Any], ...]:
-        """Return the functions of which the query is made, in the order in which they are translated."""
+        """Return the functions of which the query consists, in the order of their translation."""
         raise NotImplementedError
 
     def translate(self, translator: Any, rows: tuple[Any, ...], positive: bool) -> Any:
-        """Return the condition, by a :class:`sql.Translator`; ``rows`` are what the function's arguments stand for."""
+        """Return the condition by a :class:`sql.Translator`; ``rows`` are the arguments of the function."""
         raise NotImplementedError
 
 
@@ -161,7 +159,7 @@ class _Leaf(Where[T]):
         return f"where({', '.join(self.source.rows)}: {self.source.segment(self.source.body)})"
 
     def __call__(self, *rows: Any) -> bool:
-        """Return whether the query holds, by the function itself where Python can evaluate that."""
+        """Return whether the query holds, by the function itself if Python can evaluate it."""
         if self.plain and len(rows) == self.arity:
             try:
                 if not any(isinstance(row, Mapping) for row in rows):
@@ -183,7 +181,7 @@ class _Leaf(Where[T]):
         return Scope(self.source, self.space(), names)
 
     def space(self) -> Space:
-        """Return the names around the query, as they are now."""
+        """Return the outer names of the query with their current values."""
         if self.function is not None:
             return space_of(self.function, self.given)
         return Space({"__builtins__": builtins}, self.given)
@@ -287,7 +285,7 @@ class _Not(Where[T]):
 
 
 def asked_value(query: Where[Any], name: str) -> Any:
-    """Return the value that a query compares with an attribute by ``==``, if it does nothing else; else None."""
+    """Return the value with which a query compares an attribute by ``==``, if that is the whole query; else None."""
     body = query.source.body if isinstance(query, _Leaf) else None
     if not isinstance(body, ast.Compare) or len(body.ops) != 1 or not isinstance(body.ops[0], ast.Eq):
         return None
@@ -305,8 +303,8 @@ if TYPE_CHECKING:
     def where(query: Where[T], /) -> Where[T]: ...
     @overload
     def where(query: Callable[[T], object], /, **names: Any) -> Where[T]: ...
-    # Of a lambda, mypy infers the types where a signature has the same number of arguments, defaults included. One that
-    # accepts all functions would accept those with mistakes too.
+    # mypy infers the types of a lambda if a signature has the same number of arguments, including defaults. A signature
+    # that accepts all functions would accept wrong ones too.
     @overload
     def where(query: _TwoDefaults, /, **names: Any) -> Where[Any]: ...
     @overload
@@ -320,12 +318,11 @@ if TYPE_CHECKING:
 
 
 def where(query: Any = None, /, **names: Any) -> Where[Any]:
-    """A query from a function of its rows, from the same as text, or from values that attributes are to have.
-
-    ``where(lambda b: b.price < limit)`` and a ``def`` with one return read the names around them at each use;
-    ``names`` go before those. So do a method of an object, ``functools.partial``, and an object that is called.
-    ``where("b.price < limit", limit=3)`` knows ``names`` alone. ``where(author="Le Guin")`` compares attributes. Text
-    is code: do not take it from users. Raises :class:`SourceError`.
+    """Return a query made from a function of rows, from source text, or from values of attributes. ``where(lambda b:
+    b.price < limit)`` and a ``def`` with one return read outer names at each use; ``names`` override these. A bound
+    method, ``functools.partial`` and a callable object work too. ``where("b.price < limit", limit=3)`` can only use
+    ``names``. ``where(author="Le Guin")`` compares attributes. Text is executed as code: do not accept it from users.
+    Raises :class:`SourceError`.
     """
     if isinstance(query, Where):
         if names:
@@ -343,9 +340,8 @@ def where(query: Any = None, /, **names: Any) -> Where[Any]:
 
 
 def _function(query: Any) -> tuple[FunctionType, dict[str, Any]]:
-    """Return the function of a callable object, and the values of its arguments that are bound: ``self``, for example.
-
-    Raises SourceError.
+    """Return the function of a callable object, and the values of its bound arguments, such as ``self``. Raises
+    SourceError.
     """
     function: Any = query
     arguments: tuple[Any, ...] = ()
@@ -372,7 +368,8 @@ def _function(query: Any) -> tuple[FunctionType, dict[str, Any]]:
 
 
 def _checked(leaf: _Leaf[Any], bound: frozenset[str] = frozenset()) -> Where[Any]:
-    """A query that has rows, and that reads each name whose value it was given, except those that are ``bound``."""
+    """Return ``leaf``, if it has rows and reads each name with a given value, except those in ``bound``. Raises
+    SourceError or QueryError."""
     source = leaf.source
     if not leaf.arity:
         raise SourceError("a query has an argument for the row that it judges", hint="Write lambda b: ...")
@@ -400,7 +397,7 @@ _CALLS = {"startswith", "endswith"}
 
 
 def comparison(attribute: str, operator: str, value: Any) -> Where[Any]:
-    """The query that compares one attribute, or the attribute of a related object (``author.name``), with a value.
+    """Return a query that compares an attribute, or an attribute of a related object (``author.name``), with a value.
 
     ``operator`` is one of Python's comparisons, ``contains`` for ``value in attribute``, ``startswith``, ``endswith``.
     """
@@ -421,5 +418,5 @@ def comparison(attribute: str, operator: str, value: Any) -> Where[Any]:
 
 
 def filter(**values: Any) -> Where[Any]:  # noqa: A001 - the name that Dejavu gave it
-    """Return the query that compares attributes with values: all are to be equal."""
+    """Return a query that compares attributes with values; all must be equal."""
     return _attributes(values)

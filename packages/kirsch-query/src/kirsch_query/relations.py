@@ -1,4 +1,4 @@
-"""Conditions that related rows exist, in the form for which each database uses an index."""
+"""Conditions that related rows exist, in the form that can use an index on each database."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 
 
 def semi_join(aliases: Sequence[Any], conditions: Sequence[Any]) -> sa.ColumnElement[Any]:
-    """Return the condition that rows of ``aliases`` exist for which all ``conditions`` hold. It may be NULL.
-
-    It is ``outer IN (SELECT inner ...)`` if the first condition is ``inner = outer`` and no other one reads the outer
-    row: SQLite and MariaDB then start from the related rows. Else it is a correlated EXISTS.
+    """Return the condition that rows of ``aliases`` exist for which all ``conditions`` hold. It may be NULL. If the
+    first condition is ``inner = outer`` and no other one reads the outer row, it is ``outer IN (SELECT inner ...)``,
+    for which SQLite and MariaDB start from the related rows. Otherwise it is a correlated EXISTS.
     """
     own = {sa.inspect(each).selectable for each in aliases}
     keys = _keys(conditions[0], own)
@@ -31,7 +30,8 @@ def semi_join(aliases: Sequence[Any], conditions: Sequence[Any]) -> sa.ColumnEle
 
 
 def anti_join(found: sa.ColumnElement[Any]) -> sa.ColumnElement[Any] | None:
-    """Return the negation of a :func:`semi_join`, for which PostgreSQL and MariaDB use an index; None for others."""
+    """Return the negation of a :func:`semi_join`, in a form that can use an index on PostgreSQL and MariaDB; None
+    for other conditions."""
     related = getattr(found, "related", None)
     if related is not None:
         return op("not", _exists(*related))
@@ -39,11 +39,10 @@ def anti_join(found: sa.ColumnElement[Any]) -> sa.ColumnElement[Any] | None:
 
 
 def conjoined(parts: Sequence[Any]) -> Sequence[Any]:
-    """Return conditions that must all hold, in the form for which SQLite uses the better index.
-
-    SQLite collects all rows of the subquery of an IN, even if another condition leaves only a few outer rows. On SQLite
-    the IN becomes an EXISTS beside an equality that a declared index serves. It stays an IN if that index is not unique
-    and an index serves an equality in the subquery too. Other databases estimate the numbers of rows.
+    """Return conditions that must all hold, in the form for which SQLite uses the better index. SQLite collects all
+    rows of an IN subquery, even if another condition leaves only a few outer rows. So on SQLite, an IN becomes an
+    EXISTS if another condition is an equality with a declared index. It remains an IN if that index is not unique and
+    an equality in the subquery has an index too. Other databases estimate the numbers of rows.
     """
     served = max((_index_of(each) for each in parts), default=0)
     if not served or not any(hasattr(each, "related") for each in parts):
@@ -59,7 +58,7 @@ def conjoined(parts: Sequence[Any]) -> Sequence[Any]:
 
 
 def _flat(parts: Sequence[Any]) -> Iterator[Any]:
-    """Conditions, with the parts of those that are joined by AND."""
+    """Yield conditions; those joined by AND are split into their parts."""
     for each in parts:
         if isinstance(each, sa.BooleanClauseList) and each.operator is operators.and_:
             yield from _flat(each.clauses)
@@ -68,7 +67,8 @@ def _flat(parts: Sequence[Any]) -> Iterator[Any]:
 
 
 def _index_of(part: Any) -> int:
-    """Return 2 if a condition ``==`` or ``in`` of values has a unique index, 1 if it has another index, else 0."""
+    """Return 2 if ``part`` is an equality or ``in`` on a column with a unique index, 1 if with another index, else
+    0."""
     if isinstance(part, sa.BinaryExpression) and part.operator is operators.eq:
         column, value = part.left, part.right
     elif getattr(part, "name", "") in _EQUALITIES and isinstance(part, Operation):
@@ -96,9 +96,8 @@ _EQUALITIES = {"text_is", "text_is_collated", "among", "text_among", "text_among
 
 
 def _exists(aliases: Sequence[Any], conditions: Sequence[Any], own: set[Any]) -> sa.ColumnElement[Any]:
-    """Return a correlated EXISTS of which MariaDB keeps no results by text of the outer row.
-
-    The first condition is that of the relation, which compares text by its collation, as MariaDB finds kept results.
+    """Return a correlated EXISTS whose results MariaDB does not cache by text of the outer row. The first condition is
+    the relation's own, which compares text by collation, like MariaDB's cache; so it is safe.
     """
     found = sa.and_(*conditions)
     if any(isinstance(column.type, sa.String) for each in conditions[1:] for column in _outer_columns(each, own)):
@@ -107,7 +106,7 @@ def _exists(aliases: Sequence[Any], conditions: Sequence[Any], own: set[Any]) ->
 
 
 def _keys(condition: Any, own: set[Any]) -> tuple[Any, Any] | None:
-    """Return the columns of ``inner = outer``, a condition of this form; None for others."""
+    """Return the columns (inner, outer) of a condition ``inner = outer``; None for other conditions."""
     if not isinstance(condition, sa.BinaryExpression) or condition.operator is not operators.eq:
         return None
     for inner, outer in ((condition.left, condition.right), (condition.right, condition.left)):
@@ -123,7 +122,7 @@ def _keys(condition: Any, own: set[Any]) -> tuple[Any, Any] | None:
 
 
 def _outer_columns(part: Any, own: set[Any]) -> Iterator[Any]:
-    """The columns in an expression that are not of the rows ``own``, nor of the rows of a subquery in it."""
+    """Yield the columns in an expression that belong neither to ``own`` nor to the rows of a subquery in it."""
     if isinstance(part, sa.ColumnClause) and part.table not in own:
         yield part
     if isinstance(part, sa.Select):

@@ -1,4 +1,4 @@
-"""The meaning of the names in a query, and the parts of it that do not depend on a row."""
+"""Scopes: the meaning of the names in a query, and its parts that do not depend on a row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Absent:
-    """The result of an expression that Python could not evaluate because a part of it is None. It is false."""
+    """The value of an expression that Python cannot evaluate because a part of it is None. It is false."""
 
     def __bool__(self) -> bool:
         return False
@@ -30,7 +30,7 @@ ABSENT = Absent()
 
 
 class Item:
-    """A name that stands for a Python value."""
+    """A name that is bound to a Python value."""
 
     __slots__ = ("value",)
 
@@ -39,7 +39,7 @@ class Item:
 
 
 class Late:
-    """A name that stands for an expression: the argument of a function that is read in its place."""
+    """A name that is bound to an expression: an argument of a function whose body is inlined."""
 
     __slots__ = ("node", "scope")
 
@@ -53,7 +53,7 @@ Binding: TypeAlias = "Item | Late | Any"
 
 
 class Space:
-    """The names outside of a query: its closure, defaults and globals, as they are when this is made."""
+    """The outer names of a query (closure, defaults and globals), with their values at its creation."""
 
     __slots__ = ("evaluated", "globals", "locals")
 
@@ -65,13 +65,13 @@ class Space:
 
 
 def space_of(function: FunctionType, given: Mapping[str, Any] | None = None) -> Space:
-    """Return the names that a function sees now; ``given`` go before its own."""
+    """Return the names that a function sees now; ``given`` overrides them."""
     code = function.__code__
     found: dict[str, Any] = {}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
             found[name] = cell.cell_contents
-        except ValueError:  # not assigned yet: a NameError where it is read, as in Python
+        except ValueError:  # not assigned yet: reading it raises NameError, as in Python
             continue
     defaults = function.__defaults__ or ()
     names = code.co_varnames[: code.co_argcount]
@@ -82,7 +82,7 @@ def space_of(function: FunctionType, given: Mapping[str, Any] | None = None) -> 
 
 
 class Scope:
-    """A query's source with the names bound in it (rows, elements, arguments) and those around it."""
+    """The source of a query with the names bound in it (rows, elements, arguments) and its outer names."""
 
     __slots__ = ("names", "source", "space")
 
@@ -119,7 +119,7 @@ def mangled(name: str, private: str) -> str:
 
 
 class _Mangler(ast.NodeTransformer):
-    """Gives private names the prefix that the compiler gives them inside of a class."""
+    """Adds the class prefix to private names, like the compiler inside a class."""
 
     def __init__(self, private: str) -> None:
         self.private = private
@@ -135,12 +135,12 @@ class _Mangler(ast.NodeTransformer):
 
 
 def attribute_name(node: ast.Attribute, scope: Scope) -> str:
-    """Return the attribute's name as the compiler has it."""
+    """Return the name of an attribute after mangling of private names."""
     return mangled(node.attr, scope.source.private)
 
 
 def run(node: ast.expr, scope: Scope, values: Mapping[str, Any]) -> Any:
-    """Evaluate an expression as Python does; ``values`` are those of the bound names that it reads."""
+    """Evaluate an expression by Python; ``values`` are the values of the bound names that it reads."""
     outside = scope.space.locals
     private = scope.source.private
     names = tuple(sorted(free_names(node) & (values.keys() | _unmangled(outside, free_names(node), private))))
@@ -154,7 +154,7 @@ def _unmangled(outside: Mapping[str, Any], names: frozenset[str], private: str) 
 
 
 def constant(node: ast.expr, scope: Scope) -> Any:
-    """Return the value of an expression that reads no bound name: evaluated once in each use of the query."""
+    """Return the value of an expression that reads no bound name. It is evaluated once per use of the query."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
@@ -172,17 +172,16 @@ def constant(node: ast.expr, scope: Scope) -> Any:
 
 
 def called(node: ast.Call, scope: Scope) -> Any:
-    """Return the function that a call names, where no row decides which; else None."""
+    """Return the function that a call names, if that does not depend on a row; else None."""
     if bound_names(node.func, scope):
         return None
     return constant(node.func, scope)
 
 
 def inlined(function: Any, arguments: list[ast.expr], keywords: Mapping[str, ast.expr], scope: Scope) -> Scope | None:
-    """The scope in which a Python function's one expression means what the call means; None if it has no such.
-
-    Each argument is read where the function reads its parameter, so that a None in it makes false the comparison that
-    reads it, and no other.
+    """Return the scope in which the single expression of a Python function has the meaning of the call; None if the
+    function is not a single expression. Each argument is evaluated where the function reads its parameter, so that a
+    None in it makes only the comparison false that reads it.
     """
     first: list[Binding] = []
     if isinstance(function, MethodType):
@@ -197,8 +196,8 @@ def inlined(function: Any, arguments: list[ast.expr], keywords: Mapping[str, ast
 def inlined_with(
     function: FunctionType, positional: list[Binding], keywords: Mapping[str, Binding] | None = None
 ) -> Scope | None:
-    """As :func:`inlined`, for arguments that are bound already."""
-    import inspect  # takes as long to import as this package
+    """Do the same as :func:`inlined` for arguments that are already bound."""
+    import inspect  # imported here, because it takes as long to import as this package
 
     try:
         source = from_function(function)
@@ -213,7 +212,7 @@ def inlined_with(
 
 
 def is_builtin(function: Any, *names: str) -> bool:
-    """Return whether a function is the builtin of one of these names."""
+    """Return whether ``function`` is one of the builtin functions ``names``."""
     return any(function is getattr(builtins, name) for name in names)
 
 

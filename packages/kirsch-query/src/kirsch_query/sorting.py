@@ -1,4 +1,4 @@
-"""The keys of an order in memory: None first, descending keys by ``desc``."""
+"""Sort keys in memory: None first, ``desc`` for descending keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Reversed:
-    """A key in descending order."""
+    """A wrapper that reverses the order of a key."""
 
     __slots__ = ("key",)
 
@@ -37,7 +37,7 @@ class Reversed:
 
 
 class Chosen:
-    """An order that a user has chosen, see :func:`chosen`."""
+    """An order chosen by a user, see :func:`chosen`."""
 
     __slots__ = ("source",)
 
@@ -46,10 +46,9 @@ class Chosen:
 
 
 def chosen(keys: str, allowed: Iterable[str]) -> Any:
-    """Return an ``order`` for keys that a user has typed, such as ``"-price,title"``: a minus turns a key around.
-
-    ``allowed`` are the attributes that may be chosen; ``author.name`` is one of a related object. Raises QueryError for
-    another one. It names only what is allowed, so that an application can show it.
+    """Return an ``order`` for keys entered by a user, such as ``"-price,title"``: a minus reverses a key. ``allowed``
+    are the permitted attributes; ``author.name`` is one of a related object. Raises QueryError for other keys. The
+    message only contains permitted names, so that an application can show it.
     """
     known = list(allowed)
     parts = []
@@ -63,7 +62,7 @@ def chosen(keys: str, allowed: Iterable[str]) -> Any:
 
 
 class Sorting:
-    """The keys of an order: their syntax trees, each with True if it descends."""
+    """The keys of an order: their syntax trees, each with True if it is descending."""
 
     def __init__(self, function: Callable[..., Any] | Chosen, arity: int) -> None:
         if isinstance(function, Chosen):
@@ -84,27 +83,27 @@ class Sorting:
             self.nodes.append((each.args[0] if turned and isinstance(each, ast.Call) else each, turned))
 
     def scope(self, rows: Sequence[Any]) -> Scope:
-        """Return the scope in which the function's arguments stand for some rows."""
+        """Return the scope in which the arguments of the function are ``rows``."""
         return Scope(self.source, self.space, dict(zip(self.source.rows, rows, strict=True)))
 
     def values(self, rows: Sequence[Any]) -> list[Any]:
-        """Return the keys of some rows in memory, None for one that is absent."""
+        """Return the sort keys of rows in memory; None for an absent one."""
         scope = self.scope([Item(each) for each in rows])
         found = (memory.value(node, scope) for node, _ in self.nodes)
         return [None if each is ABSENT else each for each in found]
 
 
 def place(value: Any) -> tuple[Any, ...]:
-    """Return the place of a value in an ascending order: None first, then NaN and the others."""
+    """Return the sort key of a value in ascending order: None first, then NaN, then other values."""
     if value is None:
         return (0, 0)
     if isinstance(value, enum.Enum):
-        return (1, value.name)  # as the database stores it
+        return (1, value.name)  # the form in which the database stores it
     return (1, value)
 
 
 def desc(key: Any) -> Any:  # noqa: ARG001 - read, and never called
-    """Turn the order of a key around, in the ``order`` of :func:`recall`: ``lambda b: (desc(b.title), b.id)``."""
+    """Mark a key as descending, in the ``order`` of :func:`recall`: ``lambda b: (desc(b.title), b.id)``."""
     raise QueryError("desc() is read by recall() in its order, and not called")
 
 

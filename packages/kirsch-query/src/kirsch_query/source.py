@@ -1,9 +1,9 @@
-"""Find the syntax tree of a function, and prove that it is the right one.
+"""Finding the syntax tree of a function, with a proof that it is the right one.
 
-The lines come from ``linecache`` (files, zip archives, the REPL from 3.13 on, IPython, doctest). Among the functions
-that start on the line that the code object names, those are kept whose compilation gives the same code object. So two
-lambdas on one line are distinguished without column numbers, which ``-X no_debug_ranges`` removes, and a file that was
-edited since it was imported is noticed. The bytecode is compared as a whole and never interpreted.
+The lines come from ``linecache`` (files, zip archives, the REPL from 3.13 on, IPython, doctest). Of the functions that
+start on the line of the code object, only those that compile to the same code object are candidates. So two lambdas on
+one line are distinguished without column numbers, which ``-X no_debug_ranges`` removes, and a file that was edited
+after its import is detected. The bytecode is compared as a whole and never interpreted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _AS_TEXT = 'Give the same text as a string instead: where("b.price < limit", lim
 
 
 class Source:
-    """One expression, the names of the rows that it judges, and where it is written."""
+    """The expression of a query, the names of its rows, and its place."""
 
     __slots__ = ("__weakref__", "body", "filename", "judged", "lines", "private", "rows")
 
@@ -48,13 +48,13 @@ class Source:
         return Place.of(node, self.filename, self.lines)
 
     def segment(self, node: ast.AST) -> str:
-        """A node's own text, on one line."""
+        """Return the source text of a node, on one line."""
         text = ast.get_source_segment("".join(self.lines), node) if hasattr(node, "lineno") else None
         return " ".join((text or ast.unparse(node)).split())
 
 
 def is_python(function: object) -> TypeGuard[FunctionType]:
-    """Whether this is a function that is written in Python: PyPy gives those of the interpreter the same type."""
+    """Return whether ``function`` is written in Python: PyPy uses the same type for functions of the interpreter."""
     return isinstance(function, FunctionType) and isinstance(function.__code__, CodeType)
 
 
@@ -71,8 +71,8 @@ _known: dict[CodeType, tuple[tuple[CodeType, Source], ...]] = {}
 
 
 def _from_code(code: CodeType, function: FunctionType) -> Source:
-    # Code objects that are equal may be of different files: the key finds candidates, identity decides. Two functions
-    # of one line whose defaults alone differ share their code: CPython 3.10 keeps equal constants once.
+    # Equal code objects may be from different files: the key finds candidates, and identity decides. Two functions on
+    # one line that differ only in their defaults share the code object, because CPython 3.10 merges equal constants.
     defaults = len(function.__defaults__ or ())
     for known, source in _known.get(code, ()):
         if known is code and len(source.rows) == code.co_argcount - defaults:
@@ -86,7 +86,7 @@ def _from_code(code: CodeType, function: FunctionType) -> Source:
 
 
 def _find(code: CodeType, function: FunctionType) -> Source:
-    import inspect  # takes as long to import as this package
+    import inspect  # imported here, because it takes as long to import as this package
 
     name = f"the function {code.co_name}" if code.co_name != "<lambda>" else "the lambda"
     where = f"{code.co_filename}, line {code.co_firstlineno}"
@@ -110,7 +110,7 @@ def _find(code: CodeType, function: FunctionType) -> Source:
         if not isinstance(node, ast.Lambda) and node.name == code.co_name:
             _checked(
                 node, private, code.co_filename, lines, 0
-            )  # of more than one statement: that is the clearer message
+            )  # more than one statement, which gives a clearer message
     raise SourceError(
         f"the source of {name} at {where} is not that of the function which runs: the file has changed since it was "
         "imported, or something has rewritten the function's code",
@@ -122,12 +122,11 @@ _Definition: TypeAlias = "ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef"
 _Candidate: TypeAlias = "tuple[_Definition, str]"
 
 
-# A few files at a time: a tree is large, and a file's queries are mostly read one after the other.
+# Only a few files are cached: a tree is large, and the queries of a file are usually read together.
 @functools.lru_cache(maxsize=16)
 def _parsed(filename: str, lines: tuple[str, ...]) -> tuple[dict[int, list[_Candidate]], frozenset[str]]:
-    """Return the functions of a file by the line that their code objects name, each with the class around it.
-
-    Then the names that the module itself imports: from 3.12 on, the compiler calls their attributes in another way.
+    """Return the functions of a file by the line of their code objects, each with its enclosing class. Also return the
+    names that the module imports, because the compiler of Python 3.12 and later calls their attributes differently.
     """
     found: dict[int, list[_Candidate]] = {}
     imported: set[str] = set()
@@ -149,10 +148,10 @@ def _parsed(filename: str, lines: tuple[str, ...]) -> tuple[dict[int, list[_Cand
 
 
 def _compiles_to(node: _Definition, private: str, imported: frozenset[str], code: CodeType) -> bool:
-    """Return whether a function's node compiles to ``code``, apart from line and column numbers."""
+    """Return whether the node of a function compiles to ``code``, apart from line and column numbers."""
     function: Any = shallow(node)
     function.args = shallow(node.args)
-    # Defaults, annotations, decorators and type parameters are evaluated outside of the function's own code.
+    # Remove defaults, annotations, decorators and type parameters, which are evaluated outside of the function's code.
     for name in ("posonlyargs", "args", "kwonlyargs"):
         setattr(function.args, name, [ast.arg(each.arg) for each in getattr(node.args, name)])
     function.args.defaults = []
@@ -161,7 +160,7 @@ def _compiles_to(node: _Definition, private: str, imported: frozenset[str], code
         function = ast.copy_location(ast.Expr(function), node)
     else:
         function.decorator_list, function.returns, function.type_params = [], None, []
-    # A scope around it that has the free variables, and a class that gives private names their prefix.
+    # Add an enclosing scope with the free variables, and a class for the prefix of private names.
     names = imported.intersection(each.id for each in ast.walk(node) if isinstance(each, ast.Name))
     imports = [f"import {name}" for name in sorted(names)]
     free = [f"  {name} = None" for name in code.co_freevars]
@@ -183,7 +182,7 @@ def _compiles_to(node: _Definition, private: str, imported: frozenset[str], code
 
 
 def compiled_quietly(tree: ast.Module | ast.Expression, filename: str, mode: str, flags: int = 0) -> CodeType:
-    """Compile what was compiled before, so that its warnings have been given."""
+    """Compile code without warnings, because it was compiled before with them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
         code = compile(tree, filename, mode, flags, dont_inherit=True)
@@ -192,7 +191,7 @@ def compiled_quietly(tree: ast.Module | ast.Expression, filename: str, mode: str
 
 
 def function_of(names: Iterable[str], body: ast.expr) -> ast.Lambda:
-    """Return the function of some names that returns an expression."""
+    """Return the syntax tree of a lambda with arguments ``names`` that returns ``body``."""
     function: Any = ast.parse(f"lambda {', '.join(names)}: 0", mode="eval").body
     function.body = body
     for each in (function, *function.args.args):
@@ -202,13 +201,13 @@ def function_of(names: Iterable[str], body: ast.expr) -> ast.Lambda:
 
 
 def shallow(node: _Node) -> _Node:
-    """A copy whose children are the same nodes, in lists of its own."""
+    """Return a copy of a node with the same children, in new lists."""
     fields = {name: list(each) if isinstance(each, list) else each for name, each in ast.iter_fields(node)}
     return ast.copy_location(type(node)(**fields), node)
 
 
 def code_of(function: ast.expr, filename: str) -> CodeType:
-    """Return the code of a lambda."""
+    """Return the code object of a lambda."""
     compiled = compiled_quietly(ast.Expression(function), filename, "eval")
     return next(each for each in compiled.co_consts if isinstance(each, CodeType))
 
@@ -239,20 +238,20 @@ def _same_constants(left: Any, right: Any) -> bool:
         )
     if isinstance(left, frozenset):
         return sorted(map(repr, left)) == sorted(map(repr, right))
-    return bool(repr(left) == repr(right))  # tells 0.0 from -0.0, and nan from no nan
+    return bool(repr(left) == repr(right))  # distinguishes 0.0 from -0.0, and matches NaN
 
 
 def _are_names_of(code: Any, left: Any, right: Any) -> bool:
-    """Return whether two constants are qualified names of the code before them, as up to 3.10; they name its place."""
+    """Return whether two constants are qualified names of the preceding code (up to Python 3.10), which depend on
+    its place."""
     if not isinstance(code, CodeType) or not isinstance(left, str) or not isinstance(right, str):
         return False
     return left.endswith(f".{code.co_name}") and right.endswith(f".{code.co_name}")
 
 
 def _checked(node: ast.AST, private: str, filename: str, lines: list[str], defaults: int) -> Source:
-    """Return the source of a function that is one expression. Raises SourceError where it is more.
-
-    Its last ``defaults`` arguments have a default, and are no rows.
+    """Return the source of a function that is a single expression. Raises SourceError if it is not. The last
+    ``defaults`` arguments have a default, and are no rows.
     """
     if isinstance(node, ast.AsyncFunctionDef):
         raise SourceError(
@@ -294,7 +293,7 @@ _NOT_PLAIN: dict[type[ast.AST], tuple[str, str]] = {
 
 
 def _expression(body: ast.expr, filename: str, lines: list[str]) -> ast.expr:
-    """``body``, if each part of it means the same wherever it is evaluated. Raises SourceError."""
+    """Return ``body``, if each part has the same meaning wherever it is evaluated. Raises SourceError."""
     todo: list[tuple[ast.AST, int]] = [(body, 0)]
     while todo:
         node, depth = todo.pop()
@@ -307,7 +306,7 @@ def _expression(body: ast.expr, filename: str, lines: list[str]) -> ast.expr:
 
 @functools.lru_cache(maxsize=65536)
 def free_names(node: ast.AST) -> frozenset[str]:
-    """Return the names that an expression reads and does not bind itself."""
+    """Return the names that an expression reads but does not bind."""
     if isinstance(node, ast.Name):
         return frozenset([node.id])
     if isinstance(node, ast.Lambda):
@@ -319,37 +318,38 @@ def free_names(node: ast.AST) -> frozenset[str]:
     found: frozenset[str] = frozenset().union(*map(free_names, ast.iter_child_nodes(node)))
     if isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp):
         targets = {name.id for each in node.generators for name in ast.walk(each.target) if isinstance(name, ast.Name)}
-        # The first iterable is evaluated outside, where a name of the same spelling is another one.
+        # The first iterable is evaluated in the outer scope, where the same name may be another variable.
         return (found - targets) | free_names(node.generators[0].iter)
     return found
 
 
 @functools.lru_cache(maxsize=4096)
 def has_loops(node: ast.expr) -> bool:
-    """Return whether an expression has a comprehension or a lambda in it, whose parts may be evaluated often."""
+    """Return whether an expression contains a comprehension or lambda, whose parts may be evaluated repeatedly."""
     loops = (ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp, ast.Lambda)
     return any(isinstance(each, loops) for each in ast.walk(node))
 
 
 @functools.lru_cache(maxsize=4096)
 def bound_source(source: Source, names: frozenset[str]) -> Source:
-    """Return the source without the rows of these names, which have values; the same object for the same arguments."""
+    """Return the source without the rows in ``names``, which have values. Cached: equal arguments give the same
+    object."""
     rows = tuple(each for each in source.rows if each not in names)
     return Source(source.body, rows, source.filename, source.lines, source.private)
 
 
-# Bounded, since texts may be made of names; the same text gives the same object, by which clauses are kept.
+# A bounded cache, because a program may generate many texts. The same text gives the same object, for the clause cache.
 @functools.lru_cache(maxsize=1024)
 def from_text(text: str, given: frozenset[str]) -> Source:
-    """The source of a query that is given as text; ``given`` are the names that have a value. Raises SourceError."""
+    """Return the source of a query given as text; ``given`` are the names that have a value. Raises SourceError."""
     filename = "<query>"
     lines = text.strip().splitlines(keepends=True)
-    # Parentheses let an expression of several lines be read; the caret's column moves with them on the first line only.
+    # In parentheses an expression can span lines; they shift the caret's column only on the first line.
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)
             body = ast.parse(text.strip(), filename, mode="eval").body
-    except (ValueError, RecursionError, MemoryError) as error:  # a NUL before 3.12, or too many parentheses
+    except (ValueError, RecursionError, MemoryError) as error:  # a NUL before Python 3.12, or too many parentheses
         raise SourceError(f"a query given as text does not parse: {str(error) or type(error).__name__}") from None
     except SyntaxError as error:
         place = Place(filename, error.lineno or 1, (error.offset or 1) - 1, error.end_offset or 1, error.text or text)

@@ -1,8 +1,6 @@
-"""Translate a query to one SQLAlchemy condition, exactly, or refuse.
-
-Each expression becomes a constant, or a value in SQL of a known kind. A condition is true in SQL wherever the query
-holds in memory; where it does not, SQL has false or NULL, which a WHERE takes for the same. A negation must tell the
-two from true, so it is ``(condition) IS NOT TRUE``.
+"""Exact translation of a query to one SQLAlchemy condition, or a refusal. Each expression becomes a constant, or an SQL
+value of a known kind. If the query holds in memory, the SQL condition is true; otherwise it is false or NULL, which are
+equivalent in a WHERE. A negation must be true for both of these, so it is ``(condition) IS NOT TRUE``.
 """
 
 from __future__ import annotations
@@ -85,7 +83,7 @@ _REASONS = {
 
 
 def _near(position: int) -> int:
-    """A position in text. All that are beyond the longest text mean the same."""
+    """Clamp a position in text: all positions beyond the longest text are equivalent."""
     return max(-_LONGEST, min(position, _LONGEST))
 
 
@@ -93,12 +91,13 @@ _LONGEST = INT32 // 2 - 1
 
 
 class Translator(Aggregating):
-    """One translation. ``dialect`` may be unknown: what some database refuses is then refused when SQL is compiled."""
+    """One translation. If ``dialect`` is unknown, refusals of single databases are raised when SQL is compiled."""
 
     # Conditions
 
     def condition(self, node: ast.expr, scope: Scope, positive: bool = True) -> Condition:
-        """Return the condition of an expression. If lenient, it may hold of more rows; of fewer if not positive."""
+        """Return the condition for an expression. If lenient, it may hold for more rows, or for fewer if not
+        positive."""
         try:
             return self._within(self._condition, node, scope, positive)
         except Refused as refused:
@@ -108,7 +107,7 @@ class Translator(Aggregating):
             return positive
 
     def _within(self, translate: Callable[..., T], node: ast.expr, scope: Scope, *more: Any) -> T:
-        """Translate an expression, which refusals and notes name meanwhile."""
+        """Translate an expression; refusals and notes meanwhile refer to it."""
         outer, self.at = self.at, (node, scope)
         self.depth += 1
         try:
@@ -120,7 +119,7 @@ class Translator(Aggregating):
             self.depth -= 1
 
     def within(self, translate: Callable[[], T], node: ast.expr, scope: Scope) -> T:
-        """As :meth:`_within`, for what is part of no other expression."""
+        """Do the same as :meth:`_within` for an expression that is not part of another one."""
         return self._within(lambda *_: translate(), node, scope)
 
     def _condition(self, node: ast.expr, scope: Scope, positive: bool) -> Condition:
@@ -143,7 +142,7 @@ class Translator(Aggregating):
         return self._truth(self.value(node, scope))
 
     def _boolean(self, node: ast.BoolOp, scope: Scope, positive: bool) -> Condition:
-        """``and`` and ``or``: as in Python, nothing after the constant that decides is looked at."""
+        """Translate ``and`` and ``or``. As in Python, operands after a deciding constant are not evaluated."""
         decides = isinstance(node.op, ast.Or)
         parts: list[SQL] = []
         for each in node.values:
@@ -166,7 +165,7 @@ class Translator(Aggregating):
         return either(both(exact, then), both(negated(exact), other))
 
     def _exact(self, node: ast.expr, scope: Scope) -> Condition:
-        """A condition where no leniency would be sound."""
+        """Return a condition without leniency, where that would be wrong."""
         lenient, self.lenient = self.lenient, False
         try:
             return self.condition(node, scope)
@@ -214,7 +213,7 @@ class Translator(Aggregating):
     # Values
 
     def value(self, node: ast.expr, scope: Scope) -> Found:
-        """Return an expression in SQL, or the constant that it is."""
+        """Return an expression as an SQL value or a constant."""
         if isinstance(node, ast.Name) and node.id in scope.names:
             binding = scope.names[node.id]
             if isinstance(binding, Late):
@@ -244,7 +243,7 @@ class Translator(Aggregating):
         return Several(tuple if isinstance(node, ast.Tuple) else list, items)
 
     def items(self, node: ast.Tuple | ast.List | ast.Set, scope: Scope) -> tuple[Found, ...]:
-        """Return the items that are written out, and those of constants behind a star."""
+        """Return the items of a display, including the items of starred constants."""
         found: list[Found] = []
         for each in node.elts:
             star = isinstance(each, ast.Starred) and not self._reads_rows(each, scope)
@@ -262,7 +261,7 @@ class Translator(Aggregating):
         raise self.refuse(f"{what} is not translated")
 
     def _as_value(self, node: ast.expr, scope: Scope) -> Found:
-        """A condition whose True or False is asked for."""
+        """Return a condition as a boolean value."""
         return self._boolean_value(self._exact(node, scope))
 
     def _boolean_value(self, found: Condition) -> Found:
@@ -272,7 +271,7 @@ class Translator(Aggregating):
         return Value(sql, Kind("bool", sa.Boolean(), bound=1), column=True)
 
     def _answer_value(self, found: Answer) -> Found:
-        """Return the boolean, NULL where it is absent."""
+        """Return the boolean value of an answer; NULL if it is absent."""
         if found.present is True:
             return self._boolean_value(found.condition)
         if found.present is False:
@@ -330,7 +329,7 @@ class Translator(Aggregating):
         return sa.literal(at, sa.Integer()) if at >= 0 else op("from_end", owner.sql, sa.literal(-at, sa.Integer()))
 
     def _call(self, node: ast.Call, scope: Scope, as_condition: bool = False) -> Any:
-        """A call: a value; or a condition or an answer, if ``as_condition``."""
+        """Translate a call: return a value; or with ``as_condition`` a condition or an answer."""
         if any(isinstance(each, ast.Starred) for each in node.args) or any(not each.arg for each in node.keywords):
             raise self.refuse("* and ** are not translated")
         keywords = {each.arg: each.value for each in node.keywords if each.arg}
@@ -390,7 +389,7 @@ class Translator(Aggregating):
         raise self.refuse(f"{name}() of a row is not translated: {why}", hint)
 
     def _inside(self, inner: Scope, as_condition: bool) -> Any:
-        """Return the result of a function, by its one expression."""
+        """Translate the single expression of an inlined function."""
         body = inner.source.body
         if as_condition and isinstance(body, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Call) and is_condition(body):
             return self._exact(body, inner)
@@ -473,9 +472,8 @@ class Translator(Aggregating):
         return Answer(op("starts" if prefix else "ends", owner.sql, affix.sql), solid(owner, affix))
 
     def _affix_bounds(self, kind: Kind, prefix: bool, texts: Any) -> tuple[tuple[int, ...], list[SQL]]:
-        """Return the parameters for some prefixes or suffixes, and how many each has: the text, and what is behind it.
-
-        Then those of the letters that :meth:`_lowered` replaces.
+        """Return the numbers of parameters, and the parameters for prefixes or suffixes: the text, and the end of its
+        range. Then the parameters for the letters that :meth:`_lowered` replaces.
         """
         shape, bounds = [], []
         given = texts if isinstance(texts, tuple) else (texts,)
@@ -523,7 +521,7 @@ class Translator(Aggregating):
         return Value(op("abs", found.sql), found.kind, present=as_sql(solid(found)))
 
     def _extreme(self, greatest: bool, arguments: list[ast.expr], scope: Scope) -> Found:
-        """min() and max() of several: the first of those that are equal, as in Python."""
+        """Translate min() and max() of several arguments: the first of equal ones, as in Python."""
         found, *others = (self.value(each, scope) for each in arguments)
         for other in others:
             for one in (found, other):
@@ -542,17 +540,16 @@ class Translator(Aggregating):
     def _quantifier(self, node: ast.GeneratorExp | ast.ListComp | ast.SetComp, every: bool, scope: Scope) -> Condition:
         if not every:
             return self._any(node, scope, lambda inner: self._exact(node.elt, inner))
-        # If a relation cannot be reached, all() is false, although it has no elements.
+        # If a relation cannot be reached, all() is false, although there are no elements.
         unmet = self._any(node, scope, lambda inner: negated(self._exact(node.elt, inner)), unreachable=True)
         return negated(unmet)
 
     def _any(
         self, node: Any, scope: Scope, test: Callable[[Scope], Condition], depth: int = 0, unreachable: bool = False
     ) -> Condition:
-        """Return the condition that the test holds for an element of a comprehension, from its loop ``depth`` on.
-
-        A relation that cannot be reached because a None is on the way has no elements. If ``unreachable`` is true, it
-        has one element for which the test holds.
+        """Return the condition that the test holds for an element of a comprehension, from its loop ``depth`` on. A
+        relation that cannot be reached, because an object on the path is None, has no elements. With ``unreachable`` it
+        counts as an element for which the test holds.
         """
         if depth == len(node.generators):
             return test(scope)
@@ -572,7 +569,7 @@ class Translator(Aggregating):
         if isinstance(iterable, Constant):
             if iterable.value is None or iterable.value is ABSENT:
                 return unreachable
-            items = list(itertools.islice(iterable.value, MOST_LOOPED + 1))  # it may have no end
+            items = list(itertools.islice(iterable.value, MOST_LOOPED + 1))  # the iterable may be endless
             if len(items) > MOST_LOOPED:
                 raise self.refuse(
                     f"a loop over more than {MOST_LOOPED} constants is not translated", "Write `in`.", node=part.iter
@@ -593,7 +590,7 @@ class Translator(Aggregating):
 
 
 def checked(found: Condition, translator: Translator) -> Checked:
-    """A whole condition as one element that refuses where it is not exact."""
+    """Return a whole condition as one element, which refuses to compile for databases where it is not exact."""
     return Checked(as_sql(found), dict(translator.refusals), frozenset(translator.read), frozenset(translator.classes))
 
 

@@ -1,4 +1,4 @@
-"""The terms of a translation: what an expression can be in SQL, and how conditions are joined."""
+"""The terms of a translation: the SQL forms of expressions, and operations on conditions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEEPEST = 96
 
 @dataclass(frozen=True, eq=False)
 class Entity:
-    """A row: a mapped class or an alias of one, or a table."""
+    """A row of a mapped class, an alias of one, or a table."""
 
     target: Any
 
@@ -50,18 +50,18 @@ class Entity:
 
 @dataclass(frozen=True, eq=False)
 class Related:
-    """The target of a reference to one other object: at most one row, found by these conditions."""
+    """The object to which a to-one reference points: at most one row, which ``conditions`` select."""
 
     target: Any
     aliases: tuple[Any, ...]
     conditions: tuple[SQL, ...]
 
     def exists(self) -> SQL:
-        """Return the condition that there is such a row."""
+        """Return the condition that the row exists."""
         return semi_join(self.aliases, self.conditions)
 
     def where(self, found: Condition) -> Condition:
-        """Return the condition that there is such a row, and that ``found`` holds for it."""
+        """Return the condition that the row exists and ``found`` holds for it."""
         if isinstance(found, bool):
             return found and self.exists()
         return semi_join(self.aliases, (*self.conditions, found))
@@ -69,7 +69,7 @@ class Related:
 
 @dataclass(frozen=True, eq=False)
 class Many:
-    """The target of a reference to several objects."""
+    """The objects to which a to-many reference points."""
 
     target: Any
     aliases: tuple[Any, ...]
@@ -77,10 +77,9 @@ class Many:
 
 
 class Constant:
-    """A value that is known now, or ABSENT.
-
-    A translation that is kept for later values records where each value was read. Who asks for ``value`` makes the
-    translation depend on it; who asks for ``peek()`` promises to depend on its type alone, or to claim it.
+    """A value that is known during translation, or ABSENT. A translation that is cached for other values records where
+    each value was read. Reading ``value`` makes the translation depend on the value. A caller of ``peek()`` must only
+    depend on the type, or claim the value.
     """
 
     __slots__ = ("_value", "read")
@@ -96,7 +95,7 @@ class Constant:
         return self._value
 
     def peek(self) -> Any:
-        """Return the value, for decisions that another value of the same type does not change."""
+        """Return the value, for decisions that are the same for other values of the type."""
         return self._value
 
     def is_absent(self) -> bool:
@@ -108,7 +107,7 @@ class Constant:
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """An expression in SQL. It is NULL where the value is None and where it is absent."""
+    """An SQL expression. It is NULL if the value is None or absent."""
 
     sql: SQL
     kind: Kind
@@ -123,7 +122,7 @@ class Value:
     ``sql`` is a subquery then."""
 
     def is_there(self) -> SQL | None:
-        """Return the condition that Python could evaluate it; None if it always could."""
+        """Return the condition that Python can evaluate it; None if it always can."""
         if self.present is not None:
             return self.present
         if self.none or (self.column and not self.none):
@@ -131,13 +130,13 @@ class Value:
         return self.sql.is_not(None)
 
     def is_solid(self) -> SQL | None:
-        """Return the condition that it is neither absent nor None; None if it is neither."""
+        """Return the condition that it is neither absent nor None; None if it never is."""
         return self.sql.is_not(None) if self.none else self.is_there()
 
 
 @dataclass(frozen=True, eq=False)
 class Several:
-    """A tuple or a list that is written out, with values of rows among its items."""
+    """A tuple or list display with values of rows among its items."""
 
     type: type[Any]
     items: tuple[Found, ...]
@@ -148,7 +147,7 @@ Found: TypeAlias = "Constant | Value | Entity | Related | Many | Several | Recor
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """A boolean that a method of text gives, which is absent if the text or an argument is None."""
+    """A boolean result of a method of text, which is absent if the text or an argument is None."""
 
     condition: Condition
     present: Condition
@@ -156,7 +155,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Note:
-    """Something that the translation added so that SQL means what Python means."""
+    """An addition by the translation that gives SQL the meaning of Python."""
 
     text: str
     reason: str
@@ -173,13 +172,13 @@ class Record:
 
 
 def primary_key(target: Any) -> list[Any]:
-    """Return the attributes of the primary key of a mapped class, or of an alias of one."""
+    """Return the primary key attributes of a mapped class, or of an alias of one."""
     mapper = sa.inspect(target).mapper
     return [getattr(target, mapper.get_property_by_column(each).key) for each in mapper.primary_key]
 
 
 def negated(found: Condition) -> Condition:
-    """True wherever the condition is not true."""
+    """Return a condition that is true if ``found`` is not true."""
     if isinstance(found, bool):
         return not found
     without = anti_join(found)
@@ -187,7 +186,7 @@ def negated(found: Condition) -> Condition:
 
 
 def there(*found: Found) -> list[SQL | None]:
-    """Return the conditions that Python could evaluate all of these."""
+    """Return the conditions that Python can evaluate all of ``found``."""
     conditions: list[SQL | None] = []
     for each in found:
         if isinstance(each, Several):
@@ -198,24 +197,24 @@ def there(*found: Found) -> list[SQL | None]:
 
 
 def reachable(found: Found) -> Condition:
-    """Return the condition that no None is on the way to an object, or to the objects of a relation."""
+    """Return the condition that no object on the path to an object or relation is None."""
     if not isinstance(found, Related | Many) or len(found.aliases) == 1:
         return True
     return semi_join(found.aliases[:-1], found.conditions[:-1])
 
 
 def as_sql(found: Condition) -> SQL:
-    """A condition as SQL, also where it is true or false of all rows."""
+    """Return a condition as SQL, even if it is a constant True or False."""
     return found if not isinstance(found, bool) else sa.true() if found else sa.false()
 
 
 def solid(*found: Found) -> Condition:
-    """Return the condition that all of these are neither absent nor None."""
+    """Return the condition that none of ``found`` is absent or None."""
     return both(*(each.is_solid() for each in found if isinstance(each, Value)))
 
 
 def both(*conditions: Condition | None) -> Condition:
-    """All of the conditions; None among them asks for nothing."""
+    """Return the conjunction of conditions. None is ignored."""
     parts = []
     for each in conditions:
         if each is False:
@@ -226,7 +225,7 @@ def both(*conditions: Condition | None) -> Condition:
 
 
 def either(*conditions: Condition) -> Condition:
-    """At least one of the conditions."""
+    """Return the disjunction of conditions."""
     parts = []
     for each in conditions:
         if each is True:
@@ -256,7 +255,7 @@ def is_row(binding: Any) -> bool:
 
 
 def known_of(scope: Scope) -> Scope:
-    """Return the scope without its rows of the database: what memory can evaluate."""
+    """Return the scope without its database rows: the names that can be evaluated in memory."""
     return Scope(scope.source, scope.space, {name: each for name, each in scope.names.items() if not is_row(each)})
 
 
@@ -286,7 +285,7 @@ def is_double(number: float) -> bool:
 
 
 def digits_of(number: Any) -> tuple[int, int]:
-    """Return the numbers of digits of a number before and after its point."""
+    """Return the numbers of digits before and after the decimal point."""
     _, digits, exponent = decimal.Decimal(number).as_tuple()
     assert isinstance(exponent, int)
     return max(len(digits) + exponent, 1), max(-exponent, 0)
@@ -297,7 +296,7 @@ def size_of(node: ast.AST) -> int:
 
 
 class Base:
-    """The base of all parts of a translation; subclasses implement the methods that raise NotImplementedError."""
+    """The base class of all parts of a translation. Subclasses implement the methods that raise NotImplementedError."""
 
     def __init__(self, dialect: Any = None, *, lenient: bool = False) -> None:
         self.dialect = None if dialect is None else dialect_name(dialect)
@@ -318,18 +317,17 @@ class Base:
         self.trace: Trace | None = None
         """The names that the translation reads, if it is kept for later values."""
 
-    # Values that may change
+    # Values that may differ in the next use
 
     def literal(self, value: Any, type_: Any) -> SQL:
-        """A value as a bound parameter; a list as one that is expanded."""
+        """Return a value as a bound parameter; a list as an expanding one."""
         if type(value) is list:
             return sa.BindParameter(None, value, type_, unique=True, expanding=True)
         return sa.literal(value, type_)
 
     def literals(self, items: list[tuple[Any, Any]]) -> list[SQL]:
-        """Values, each with its type, as one parameter for all of a type.
-
-        SQLAlchemy expands it when a statement is executed, so that lists of any length have the same statement.
+        """Return (value, type) pairs as expanding parameters, one for each type. SQLAlchemy expands them at execution,
+        so that lists of any length have the same statement.
         """
         found: dict[str, tuple[Any, list[Any]]] = {}
         last = values = None
@@ -340,32 +338,33 @@ class Base:
         return [self.literal(values, type_) for type_, values in found.values()]
 
     def known(self, node: ast.expr, scope: Scope) -> Constant:
-        """Return the value of an expression that reads no row."""
+        """Return the value of an expression that reads no database row."""
         found = memory.value(node, known_of(scope))
         if self.trace is None or isinstance(node, ast.Constant):
             return Constant(found)
         if bound_names(node, scope) or not self.trace.holds(scope.space):
-            self.keep_nothing()  # its value depends on more than the names around the query
+            self.keep_nothing()  # its value depends on more than the outer names of the query
         return Constant(found, self.trace.record(node, scope.space, found))
 
     def claim(self, constant: Constant, shape: Any, bounds: list[SQL], binder: Binder) -> None:
-        """Let another value take the constant's place in these parameters: ``binder`` gives its shape and values."""
+        """Allow another value in place of the constant in these parameters: ``binder`` returns its shape and its
+        parameters."""
         if constant.read is not None:
             constant.read.claims.append((shape, tuple(bounds), binder))
 
     def keep_nothing(self) -> None:
-        """Do not keep this translation: it depends on what is not recorded."""
+        """Do not cache this translation: it depends on data that is not recorded."""
         if self.trace is not None:
             self.trace.kept = False
 
     # Refusing
 
     def refuse(self, problem: str, hint: str = IN_MEMORY, node: ast.AST | None = None) -> Refused:
-        """Return the refusal of the expression that is being translated, or of a part of it."""
+        """Return a Refused error for the expression that is being translated, or for a part of it."""
         return Refused(problem, self.at and self.at[1].source.place(node or self.at[0]), hint)
 
     def refuse_on(self, database: str, problem: str, hint: str) -> None:
-        """Refuse on one database, now or when its SQL is asked for."""
+        """Refuse the query on one database: now, or when SQL is compiled for it."""
         refused = self.refuse(f"not exact on {database}: {problem}", hint)
         if self.dialect == database:
             raise refused
@@ -377,13 +376,13 @@ class Base:
         self.notes.setdefault(Note(self.at[1].source.segment(self.at[0]), reason))
 
     def _reads_rows(self, node: ast.expr, scope: Scope) -> bool:
-        """Return whether an expression reads a row of the database, and not only values that are known."""
+        """Return whether an expression reads a database row."""
         return any(is_row(scope.names[name]) for name in bound_names(node, scope))
 
     # Methods that subclasses define
 
     def value(self, node: ast.expr, scope: Scope) -> Found:
-        """Return an expression in SQL, or the constant that it is."""
+        """Return an expression as an SQL value or a constant."""
         raise NotImplementedError
 
     def items(self, node: ast.Tuple | ast.List | ast.Set, scope: Scope) -> tuple[Found, ...]:

@@ -1,8 +1,7 @@
-"""Text constants that a database cannot store, and letters beside ``.lower()``.
-
-No database stores half of a surrogate pair, and MariaDB alone stores NUL. A comparison with such text has a known
-result, because no row equals it. So the parameter is replaced when it is bound: by NULL, which nothing equals, or by
-text that is less and greater than the same rows. Nothing is decided before that, because the database is not known yet.
+"""Text constants that a database cannot store, and letters for comparisons with ``.lower()``. No database stores half
+of a surrogate pair, and only MariaDB stores NUL. A comparison with such text has a known result, because no row equals
+it. So the parameter is replaced when it is bound: by NULL, which equals nothing, or by text that has the same order
+relative to all rows. That is decided at binding, because only then the database is known.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ def _before(text: str, bad: re.Pattern[str]) -> str:
 
 
 def bridge(text: str) -> str:
-    """The character that BRIDGED puts into a text: the first one, by code points, that is not in it and that every
-    database stores. Parts of the result that lack it are parts of the text."""
+    """Return the character that BRIDGED inserts into a text: the first one, by code points, that the text does not
+    contain and every database stores. Parts of the result without it are parts of the text."""
     return next(each for each in map(chr, range(1, len(text) + 2)) if each not in text)
 
 
@@ -40,7 +39,7 @@ _REPLACED: dict[str, Callable[[str, re.Pattern[str]], str | None]] = {
 
 
 class Text(sa.types.TypeDecorator[str]):
-    """The type of a text parameter. ``role`` says what takes the place of text that the database cannot store."""
+    """The type of a text parameter. ``role`` selects the replacement for text that the database cannot store."""
 
     impl = sa.String
     cache_ok = True
@@ -50,7 +49,7 @@ class Text(sa.types.TypeDecorator[str]):
         self.role = role
 
     def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
-        """Return the text, or what takes its place."""
+        """Return the text, or its replacement."""
         if value is None or value.isprintable():
             return value
         bad = _HALF if dialect.name in ("mysql", "mariadb") else _HALF_OR_NUL
@@ -70,19 +69,19 @@ BRIDGED = Text("bridged")
 
 
 def has_half(text: str) -> bool:
-    """Return whether half of a surrogate pair is in a text."""
+    """Return whether a text contains half of a surrogate pair."""
     return _HALF.search(text) is not None
 
 
 def bad_text(text: str) -> str:
-    """Return why a string cannot be sent to a database exactly; empty if it can."""
+    """Return the reason why ``text`` cannot be stored in a database unchanged; empty if it can."""
     if "\0" in text:
         return "a NUL character ends text in some databases and is refused by others"
     return "half of a surrogate pair is no text that a database can store" if has_half(text) else ""
 
 
 def next_prefix(prefix: str) -> str | None:
-    """Return the least text, by code points, that is greater than all which start with ``prefix``; None if none is."""
+    """Return the least text, by code points, that is greater than all text with ``prefix``; None if there is none."""
     for position in range(len(prefix) - 1, -1, -1):
         code = ord(prefix[position])
         if code < 0x10FFFF:
@@ -97,11 +96,10 @@ _HEAVY = "\U0010ffff" * 4
 
 
 def around(prefix: str) -> list[str]:
-    """Return two texts around all text that starts with ``prefix``, by a Unicode collation for no language.
-
-    The letter before the last one and the letter after it weigh less and more than it, so that what follows it does not
-    matter: it may weigh less than the end of the text, or nothing. The list is empty if the last character is no ASCII
-    letter and no digit, since a character that follows could change its weight.
+    """Return two texts that enclose all text with ``prefix`` in a language-independent Unicode collation. Their last
+    letters are the ones before and after the last letter of the prefix, so that the weights of following characters,
+    which may be low or ignored, do not matter. The list is empty if the last character is neither an ASCII letter nor a
+    digit, because a following character could change its weight.
     """
     last = prefix[-1]
     at = _ALIKE.find(last.lower(), 1, -1) if last.isascii() else -1
@@ -118,7 +116,7 @@ SIGMAS = "\u03c3\u03c2"
 
 @functools.cache
 def _capitals() -> dict[str, list[str]]:
-    """Return the other letters that become a letter in lower case. Both are not ASCII."""
+    """Return the other letters whose lower case is a given letter. Both are not ASCII."""
     found: dict[str, list[str]] = {}
     for each in map(chr, range(0x80, 0x20000)):
         low = each.lower()
@@ -128,14 +126,13 @@ def _capitals() -> dict[str, list[str]]:
 
 
 def is_lower(text: str) -> bool:
-    """Return whether ``.lower()`` can give a text that has this as a part."""
+    """Return whether a result of ``.lower()`` can contain this text."""
     return all(each.lower() == each for each in text)
 
 
 def capitals(texts: Iterable[str]) -> Sequence[tuple[str, str]]:
-    """Return the letters that are not ASCII and become a letter of the texts in lower case, each with that letter.
-
-    Their number is a power of two, so that few numbers of parameters are in use: the last one is there several times.
+    """Return pairs (capital, letter) for each non-ASCII letter of the texts that is the lower case of a capital. Their
+    number is padded to a power of two by repeating the last pair, so that few numbers of parameters occur.
     """
     letters = sorted({each for text in texts if not text.isascii() for each in text if not each.isascii()})
     found = [(capital, letter) for letter in letters for capital in _capitals().get(letter, ())]

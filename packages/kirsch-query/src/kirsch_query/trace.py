@@ -1,4 +1,4 @@
-"""The names around a query that a translation reads, so that its clause can be kept for other values."""
+"""A record of the outer names that a translation reads, so that its clause can be cached for other values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Leaf(Protocol):
-    """One function of which a query is made, with the names around it."""
+    """One function of a query, with its outer names."""
 
     source: Source
     function: Any
@@ -53,7 +53,7 @@ class Read:
 
 
 class Trace:
-    """The values that one translation reads, in its order."""
+    """The values that one translation reads, in order."""
 
     def __init__(self, spaces: list[Space]) -> None:
         self.spaces = spaces
@@ -62,11 +62,11 @@ class Trace:
         self._next = iter(spaces)
 
     def next_space(self) -> Space:
-        """Return the names around the query's next function."""
+        """Return the outer names of the query's next function."""
         return next(self._next)
 
     def holds(self, space: Space) -> bool:
-        """Return whether these are the names around one of the query's own functions."""
+        """Return whether ``space`` has the outer names of one of the query's functions."""
         return any(each is space for each in self.spaces)
 
     def record(self, node: ast.expr, space: Space, value: Any) -> Read:

@@ -1,4 +1,4 @@
-"""The settings that are adopted, each with its origin, and notes on what is not."""
+"""The adopted settings, each with its origin, and notes on options that are not adopted."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _FLAGS: dict[str, Setting] = {flag: each for each in SETTINGS for flag in (*each
 
 _PORT = re.compile(r"(?:0\.0\.0\.0)?:\$\{?PORT\}?")
 
-# An origin that has a line of a file already.
+# An origin that already has the line of a file.
 _LINE = re.compile(r"[^\s:]+:\d+")
 
-# Equivalents of other servers' options that are advice. The server serves without them as it did before.
+# Equivalents that are only advice: the server serves as before without them.
 _ADVICE = (
     "use the kirsch of that environment",
     "use kirsch top",
@@ -47,13 +47,14 @@ _ADVICE = (
 
 
 class AdoptError(Exception):
-    """The configuration cannot be adopted. The text is a sentence."""
+    """Raised if the configuration cannot be adopted. The text is a sentence."""
 
 
 class Adoption:
     """The settings of the new server. ``values`` are texts by names of settings, each with its origin.
 
-    ``arguments`` are flags with variables, which stay on the command line; ``shims`` are further files by their names.
+    ``arguments`` are flags with variables, which stay on the command line; ``shims`` are the contents of further files
+    by name.
     """
 
     def __init__(self, server: str) -> None:
@@ -72,16 +73,16 @@ class Adoption:
         self.gunicorn_file = ""
 
     def note(self, origin: str, option: str, result: str, say: str) -> None:
-        """Note something for the reader."""
+        """Add a note for the reader."""
         self.notes.append((origin, Note(option, result, say)))
 
     @property
     def by_hand(self) -> list[tuple[str, Note]]:
-        """The notes on what a person has to do."""
+        """The notes about manual work."""
         return [pair for pair in self.notes if pair[1].result == BY_HAND]
 
     def add(self, name: str, value: str, origin: str) -> None:
-        """Give ``name`` a value, in addition to one of before if it can have several."""
+        """Set ``name``, or add a value if the setting can have several."""
         if VARIABLE.search(value):
             self._set_at_start(name, value, origin)
             return
@@ -97,7 +98,7 @@ class Adoption:
             self.values[name] = [(value, origin)]
 
     def has(self, name: str) -> bool:
-        """Return whether a setting has a value, in the file or on the command line."""
+        """Return whether a setting is set, in the file or on the command line."""
         flags = tuple(f"{flag}=" for flag in BY_NAME[name].flags)
         return name in self.values or any(word.startswith(flags) for word in self.arguments)
 
@@ -115,7 +116,7 @@ class Adoption:
         self.arguments.append(f"{BY_NAME[name].flags[-1]}={value}")
 
     def take(self, conversion: Conversion, origin: str) -> None:
-        """Take over the settings and notes of a command line or a file of the old server."""
+        """Take the settings and notes of a converted command line or file of the old server."""
         for each in conversion.settings:
             setting = _FLAGS[each.flag]
             source = each.origin if _LINE.match(each.origin) else f"{origin}: {each.origin}"
@@ -136,7 +137,8 @@ class Adoption:
                 self.notes.append((origin, note))
 
     def finish(self, conversion_given: set[str]) -> None:
-        """Add the defaults of the old server that differ, and take out settings that have no meaning alone."""
+        """Add defaults of the old server that differ from Kirsch's, and remove settings that have no effect without
+        others."""
         self._add_defaults(conversion_given)
         for name in list(self.values):
             needs = BY_NAME[name].needs
@@ -153,7 +155,7 @@ class Adoption:
             is_green = any(value == "gevent" for value, _ in self.values.get("driver", []))
             if not is_green and not given & {"--gevent", "--async"}:
                 self.add("threads", "1", f"{origin}: a process has one request at a time")
-        # With threads or greenlets gunicorn's limit is not for a request.
+        # With threads or greenlets, gunicorn's timeout is not a limit for requests.
         is_sync = [value for value, _ in self.values.get("threads", [])] == ["1"] and not self.has("driver")
         if self.server == "gunicorn" and is_sync and not self.has("timeout"):
             self.add("timeout", "30", f"{origin} for its sync worker")
@@ -187,19 +189,19 @@ class Adoption:
 
 
 def line_of(text: str, pattern: str, after: int = 0) -> int:
-    """Return the number of the first line behind ``after`` in which ``pattern`` is found, from 1 on; 0 if none."""
+    """Return the number of the first line after line ``after`` that matches ``pattern``, from 1; 0 if there is none."""
     lines = enumerate(text.splitlines(), 1)
     return next((number for number, line in lines if number > after and re.search(pattern, line)), 0)
 
 
 def place(path: str, line: int = 0) -> str:
-    """Return ``file:line`` for people."""
+    """Return ``file:line`` for display."""
     name = os.path.basename(path)
     return f"{name}:{line}" if line else name
 
 
 def _value(setting: Setting, value: str) -> str:
-    """Return a value as Kirsch writes it: other servers take some words in other letters."""
+    """Return a value in the form of Kirsch: other servers accept other spellings of some words."""
     if setting.name == "log_level":
         return {"warn": "warning", "trace": "debug", "fatal": "critical"}.get(value.lower(), value.lower())
     if setting.name == "bind" and value and not VARIABLE.search(value) and re.fullmatch(r"[\w.-]*[a-z.][\w.-]*", value):

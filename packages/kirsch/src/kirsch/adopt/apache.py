@@ -1,4 +1,4 @@
-"""Reads the mod_wsgi directives of an Apache configuration."""
+"""A reader of the mod_wsgi directives in an Apache configuration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SHIM = "kirsch_app.py"
 
-# Options of WSGIDaemonProcess that mod_wsgi-express has other names for.
+# Options of WSGIDaemonProcess with their different names in mod_wsgi-express.
 _NAMES = {
     "home": "working-directory",
     "display-name": "process-name",
@@ -24,7 +24,7 @@ _NAMES = {
     "python-eggs": "python-eggs",
 }
 
-# Directives about things that Kirsch does by itself, or that Apache goes on to do in front of it.
+# Directives that need no equivalent, because Kirsch does so by itself, or Apache still does in front of it.
 _OMITTED = {
     "WSGIProcessGroup",
     "WSGIApplicationGroup",
@@ -42,7 +42,7 @@ _OMITTED = {
 
 
 def read(path: str, text: str) -> Adoption:
-    """Return what is adopted: the first daemon process, its scripts and aliases. Raises AdoptError."""
+    """Return the adoption of the first daemon process with its scripts and aliases. Raises AdoptError."""
     plan = Adoption("mod_wsgi-express")
     conversion = Conversion("mod_wsgi-express")
     daemons = 0
@@ -71,7 +71,7 @@ def read(path: str, text: str) -> Adoption:
     if not scripts:
         raise AdoptError("it has no WSGIScriptAlias")
     conversion.finish()
-    # Apache listens on its own ports, and passes requests on.
+    # Apache keeps listening on its ports, and forwards requests.
     conversion.settings = [each for each in conversion.settings if each.flag != "--bind"]
     plan.take(conversion, place(path))
     _take_scripts(scripts, conversion, plan)
@@ -137,7 +137,7 @@ def _take_scripts(scripts: list[tuple[str, str, str]], conversion: Conversion, p
 
 
 def script_shim(plan: Adoption, script: str, object_name: str = "application", add: int = 0) -> str:
-    """Add a module that loads a script whose name does not end in .py; return the application's name."""
+    """Add a module that loads a script whose name does not end in .py; return the name of the application in it."""
     name = SHIM if not add else SHIM.replace(".py", f"_{add}.py")
     plan.shims[name] = (
         f'"""Loads {os.path.basename(script)}, whose name is not that of a module. Written by kirsch adopt."""\n\n'

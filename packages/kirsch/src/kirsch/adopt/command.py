@@ -1,7 +1,7 @@
 """``kirsch adopt PATH``: write kirsch.toml from the configuration of another server; compare both; undo it.
 
-Exit status: 0 when it was adopted, or when both servers answer the same; 1 when a difference was found, or something
-has to be done by hand; 2 when nothing can be adopted.
+Exit status: 0 if the configuration was adopted, or both servers respond alike; 1 if there is a difference or manual
+work; 2 if nothing can be adopted.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _directory(path: str, output: str | None) -> str:
-    """Return where kirsch.toml belongs."""
+    """Return the directory in which kirsch.toml is written."""
     if output:
         return output
     return path if os.path.isdir(path) else os.path.dirname(path) or "."
@@ -95,7 +95,7 @@ def _adopt(plan: Adoption, directory: str, *, force: bool) -> int:
 
 
 def _show(plan: Adoption, *, quiet: bool = False) -> None:
-    """Show what became of the options that are not settings now, and how the server is started."""
+    """Print the notes about options that did not become settings, and the command that starts the server."""
     rows = [(f"  {result}", note.option or "-", f"{note.say} ({origin})" if note.say else origin)
             for origin, note in plan.notes for result in [note.result]
             if not (quiet and note.result == LEFT_OUT)]  # fmt: skip
@@ -110,7 +110,7 @@ def _show(plan: Adoption, *, quiet: bool = False) -> None:
 
 
 def problems(path: str) -> list[str]:
-    """Return what Kirsch would refuse of the settings file at ``path``."""
+    """Return the errors that Kirsch would report for the settings file at ``path``."""
     try:
         sources.read(["--config", os.path.abspath(path)], {}, os.path.dirname(os.path.abspath(path)))
     except UsageError as error:

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 _START_SECONDS = 60.0
 
-# Fields that name the moment, the server, or its framing of a body, which is compared by itself.
+# Header fields that vary with time or server, or describe the framing of the body. The body itself is compared.
 _VARYING = {"date", "server", "connection", "keep-alive", "transfer-encoding", "content-length", "via"}
 
-# Options of old servers that are about their address, their process or the background, with a value or without one.
+# Options of old servers about address, process or background, with the number of words of their values.
 _ADDRESS = {
     "gunicorn": {"-b": 1, "--bind": 1, "-D": 0, "--daemon": 0, "-p": 1, "--pid": 1, "-u": 1, "--user": 1, "-g": 1,
                  "--group": 1},
@@ -56,7 +56,7 @@ _GIVEN = {
 
 
 def main(plan: Adoption, chosen: argparse.Namespace, directory: str) -> int:
-    """Compare both servers, and return 0 if they answer the same. Raises AdoptError."""
+    """Compare both servers; return 0 if they respond alike. Raises AdoptError."""
     requests = replay.read(chosen.requests) if chosen.requests else [replay.request("GET", "/")]
     if not chosen.all_methods:
         left = [each for each in requests if each.method not in replay.SAFE]
@@ -74,7 +74,7 @@ def main(plan: Adoption, chosen: argparse.Namespace, directory: str) -> int:
 
 
 def _old_command(plan: Adoption, given: str | None, folder: str) -> list[str]:
-    """Return the command of the old server, whose words have ``{port}`` for the port."""
+    """Return the command of the old server, in which ``{port}`` stands for the port."""
     if given:
         return shlex.split(given)
     if not plan.command or plan.command[0] not in programs():
@@ -108,7 +108,7 @@ def _without_address(words: Sequence[str], options: dict[str, int]) -> list[str]
 
 
 def _without_addresses_in_files(words: list[str], plan: Adoption, folder: str) -> list[str]:
-    """Let uWSGI read copies of its ini files that name no socket, user or pid file."""
+    """Make uWSGI read copies of its ini files that set no socket, user or pid file."""
     made = []
     for path in plan.files:
         with open(path, encoding="utf-8") as file:
@@ -138,7 +138,7 @@ def _new_command(plan: Adoption, folder: str) -> list[str]:
 
 
 class _Process:
-    """A server that runs while the block does, on a port that was free."""
+    """A server process on a free port, which runs during a ``with`` block."""
 
     def __init__(self, name: str, command: list[str], directory: str, folder: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -161,7 +161,7 @@ class _Process:
     def __exit__(self, *_: object) -> None:
         process = self._process
         if process is not None and process.poll() is None:
-            # uWSGI takes TERM for a reload.
+            # uWSGI reloads at SIGTERM, so stop it with SIGINT.
             process.send_signal(2 if "uwsgi" in self.command[0] else 15)
             try:
                 process.wait(10)
@@ -170,7 +170,7 @@ class _Process:
                 process.wait()
 
     def wait(self) -> None:
-        """Wait until it answers. Raises AdoptError with what it has said."""
+        """Wait until the server accepts connections. Raises AdoptError with its output if it does not."""
         deadline = time.monotonic() + _START_SECONDS
         while True:
             try:
@@ -187,7 +187,7 @@ class _Process:
                 time.sleep(0.05)
 
     def memory(self) -> int:
-        """Return the bytes that its processes have to themselves, with their part of what they share (PSS)."""
+        """Return the proportional memory (PSS) of the server's processes, in bytes."""
         total = 0
         for pid in self._pids():
             try:
@@ -210,14 +210,14 @@ class _Process:
 
 
 class Answer:
-    """The answer of a server, and the time that it took in seconds."""
+    """The response of a server, and its time in seconds."""
 
     def __init__(self, status: int, fields: list[tuple[str, str]], body: bytes, seconds: float) -> None:
         self.status = status
         self.fields = {name.lower(): value for name, value in fields if name.lower() not in _VARYING}
         cookies = [value for name, value in fields if name.lower() == "set-cookie"]
         if cookies:
-            # Their values are often made anew for each client.
+            # Ignore the values of cookies, which are often different for each client.
             self.fields["set-cookie"] = ", ".join(
                 sorted(re.sub(r"=[^;]*", "=...", value, count=1) for value in cookies)
             )
@@ -227,7 +227,8 @@ class Answer:
 
 def _ask(port: int, request: Recorded) -> Answer:
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
-    # Both servers see one host, which an application may write into its pages. Bodies are compared as they are.
+    # Send both servers the same host, which an application may write into pages. Ask for uncompressed bodies, which are
+    # compared.
     fields = {name: value for name, value in request.fields if name.lower() != "accept-encoding"}
     begin = time.perf_counter()
     try:
@@ -272,9 +273,8 @@ def _compare(old: _Process, new: _Process, requests: list[Recorded], repeat: int
 
 
 def differences(old: Sequence[Answer], new: Sequence[Answer]) -> tuple[list[str], list[str]]:
-    """Return the kinds of differences between the answers of both servers, and lines that show each.
-
-    A part that varies from one answer of the old server to the next is not compared.
+    """Return the kinds of differences between the responses of both servers, and lines that show them. Parts that
+    already vary between the responses of the old server are not compared.
     """
     before, now = old[0], new[0]
     found: list[str] = []

@@ -1,4 +1,4 @@
-"""Reads ``gunicorn.conf.py`` without running it: the values of its names, and its hooks."""
+"""A reader of ``gunicorn.conf.py`` that does not execute it: the values of its names, and its hooks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kirsch.adopt.adoption import Adoption
 
-# Hooks that Kirsch has an equivalent of, and the names of the adapters in the shim.
+# Hooks with an equivalent in Kirsch, and their adapters in the shim module.
 _ADAPTERS = {
     "pre_fork": "before_fork",
     "post_fork": "worker_start",
@@ -60,7 +60,7 @@ def read(path: str, plan: Adoption, conversion: Conversion) -> None:
 
 
 def _take(name: str, value: Any, origin: str, plan: Adoption, conversion: Conversion) -> None:
-    """Take the value of one name."""
+    """Convert the value of one name in the file."""
     rule = _rule(name)
     if value is None or (rule is None and name not in ("wsgi_app", "raw_env")):
         return
@@ -80,7 +80,7 @@ def _take(name: str, value: Any, origin: str, plan: Adoption, conversion: Conver
 
 
 def _rule(name: str) -> rules.Rule | None:
-    """Return the rule of a name in the file: that of the flag, or of a name that only the file has."""
+    """Return the rule for a name in the file: the rule of its flag, or of a name that only the file has."""
     server = rules.of("gunicorn")
     for flag in (f"--{name.replace('_', '-')}", f"--{name.replace('_', '-').replace('field-size', 'field_size')}"):
         if any(rule.name == flag for rule in server.rules):
@@ -103,7 +103,7 @@ def _take_hook(node: ast.FunctionDef, path: str, plan: Adoption, hooks: list[str
 
 
 def _only_logs(statement: ast.stmt) -> bool:
-    """Return whether a statement does nothing, or calls a method of a logger."""
+    """Return whether a statement has no effect, or only calls a method of a logger."""
     if isinstance(statement, ast.Pass):
         return True
     if not isinstance(statement, ast.Expr):
@@ -136,9 +136,8 @@ def _shim(path: str, hooks: list[str]) -> str:
 
 
 class Values:
-    """The names of a file whose values can be told without running it.
-
-    A variable of the environment becomes ``${NAME:-default}``, which a shell replaces when the server starts.
+    """The names in a Python file whose values are known without executing it. An environment variable becomes
+    ``${NAME:-default}``, which a shell expands when the server starts.
     """
 
     def __init__(self, path: str) -> None:
@@ -147,7 +146,7 @@ class Values:
         self._path = path
 
     def run(self, node: ast.stmt) -> None:
-        """Take the assignments of a statement."""
+        """Evaluate the assignments in a statement."""
         if isinstance(node, ast.Assign):
             targets, value = node.targets, node.value
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -164,7 +163,7 @@ class Values:
                     self.unknown[target.id] = node.lineno
 
     def value(self, node: ast.expr) -> Any:
-        """Return the value of an expression. Raises ValueError and others if it cannot be told."""
+        """Return the value of an expression. Raises ValueError and others if it cannot be determined."""
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.Name):
@@ -237,5 +236,5 @@ class Values:
 
 
 def _dotted(node: ast.expr) -> str:
-    """Return the text of a name such as ``os.environ``."""
+    """Return the text of a dotted name such as ``os.environ``; empty for another expression."""
     return ast.unparse(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""

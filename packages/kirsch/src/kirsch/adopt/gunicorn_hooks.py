@@ -1,7 +1,6 @@
-"""Calls the hooks of a gunicorn.conf.py as gunicorn did, with stand-ins for its arbiter and its worker.
-
-``kirsch adopt`` writes a module kirsch_hooks.py that uses this. A hook sees ``server.log`` and ``server.pid``, and
-``worker.log``, ``worker.pid`` and ``worker.age``; other attributes of gunicorn's objects are not there.
+"""Adapters that call the hooks of a gunicorn.conf.py like gunicorn, with substitutes for its arbiter and its worker.
+``kirsch adopt`` writes a module kirsch_hooks.py that uses them. The substitutes have only ``server.log``,
+``server.pid``, ``worker.log``, ``worker.pid`` and ``worker.age``.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class _GunicornWorker:
 
 
 class GunicornHooks:
-    """The hooks of the file at ``path``, which is run once, when the first of them is called."""
+    """The hooks of the file at ``path``, which is executed once, when the first hook is called."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -45,7 +44,7 @@ class GunicornHooks:
         self._call("pre_fork", info)
 
     def worker_start(self, info: WorkerInfo) -> None:
-        """Call ``post_fork`` and ``post_worker_init``, which takes the worker alone."""
+        """Call ``post_fork``, and ``post_worker_init``, which takes only the worker."""
         self._call("post_fork", info)
         self._call("post_worker_init", info, alone=True)
 

@@ -1,4 +1,4 @@
-"""Parses files with sections, as units of systemd, supervisord and uWSGI have them."""
+"""A parser for ini files of systemd, supervisord and uWSGI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _Repeated(dict[str, "list[str] | str"]):
-    """Keeps each value of a key that is repeated, as units have them."""
+    """A dict that keeps all values of a repeated key."""
 
     def __setitem__(self, key: str, value: Any) -> None:
         before = self.get(key)
@@ -25,7 +25,8 @@ class _Repeated(dict[str, "list[str] | str"]):
 
 
 def parse(text: str) -> configparser.RawConfigParser:
-    """Return a parser that has read ``text``; repeated keys are lines of one value. Raises AdoptError."""
+    """Return a parser that has read ``text``; the values of a repeated key become lines of one value. Raises
+    AdoptError."""
     parser = configparser.RawConfigParser(
         dict_type=_Repeated,  # type: ignore[arg-type]
         strict=False,
@@ -35,7 +36,7 @@ def parse(text: str) -> configparser.RawConfigParser:
         empty_lines_in_values=False,
     )
     parser.optionxform = str  # type: ignore[assignment,method-assign]
-    # Lines of units and of uWSGI are continued by a backslash, and never by their indentation.
+    # In units and in uWSGI files a line is continued by a backslash, never by indentation.
     joined = "\n".join(line.strip() for line in re.sub(r"\\\n\s*", " ", text).splitlines())
     try:
         parser.read_string(joined)
@@ -45,7 +46,7 @@ def parse(text: str) -> configparser.RawConfigParser:
 
 
 def pairs(parser: configparser.RawConfigParser, section: str) -> Iterator[tuple[str, str]]:
-    """Yield (key, value) of a section, in the order of the file."""
+    """Yield each (key, value) of a section, in the order of the file."""
     for key, value in parser.items(section):
         for each in str(value or "").split("\n"):
             yield key, each

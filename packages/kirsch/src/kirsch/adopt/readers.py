@@ -1,4 +1,4 @@
-"""Finds the command that starts a server: in a Procfile, a Dockerfile, a compose file, a systemd unit, a script."""
+"""Readers that find the command of a server in a Procfile, Dockerfile, compose file, systemd unit or script."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kirsch.adopt.adoption import Adoption
     from kirsch.adopt.shell import ServerCommand
 
-# The files of a directory in which a command is looked for, in this order.
+# The files of a directory that may contain the command, in the order of the search.
 _NAMES = (
     r"Procfile",
     r"(?:docker-)?compose.*\.ya?ml",
@@ -37,7 +37,7 @@ INSTALL = "pip install 'kirsch[adopt]'"
 
 
 def read(target: str) -> Adoption:
-    """Return what is adopted from a file, a directory, or a command. Raises AdoptError."""
+    """Return the adoption of a file, a directory, or a command. Raises AdoptError."""
     if os.path.isdir(target):
         return _read_directory(target)
     if not os.path.exists(target):
@@ -93,7 +93,7 @@ def _read_file(path: str) -> Adoption:
 def _plan(
     command: ServerCommand | None, origin: str, directory: str, environment: dict[str, str] | None = None
 ) -> Adoption:
-    """Return the plan of a command that was found. Raises AdoptError if it was not."""
+    """Return the adoption of ``command``. Raises AdoptError if it is None."""
     if command is None:
         raise AdoptError(f"no command of {', '.join(rules.programs())} was found")
     return plan_of(command, origin, directory, environment or {})
@@ -117,7 +117,7 @@ def _read_script(path: str, text: str) -> Adoption:
         try:
             commands = shell.split(line)
         except ValueError:
-            continue  # a text over several lines
+            continue  # a string that spans lines
         if commands and commands[0][0] == "cd" and len(commands[0]) > 1:
             directory = commands[0][1]
         found = shell.find_in([shell.substitute(words, assigned) for words in commands])
@@ -140,7 +140,7 @@ def _read_python(path: str, text: str) -> Adoption:
 def _follow(
     commands: list[list[str]], origin: str, directory: str, environment: dict[str, str] | None = None
 ) -> Adoption:
-    """Return the plan of the command among ``commands``, or of the one in a script that they run."""
+    """Return the adoption of the server command in ``commands``, or in a script that they run."""
     found = shell.find_in(commands)
     if found is None:
         for script in shell.scripts_in(commands):
@@ -186,12 +186,12 @@ def _read_dockerfile(path: str, text: str) -> Adoption:
 
 
 def _commands(words: list[str]) -> list[list[str]]:
-    """Return words of an exec form as commands. One text with spaces is a line of a shell."""
+    """Return the commands of an exec form. A single word is a shell command line."""
     return shell.split(words[0]) if len(words) == 1 else [words]
 
 
 def _exec_form(value: str) -> list[str]:
-    """Return the words of ``["gunicorn", "app:app"]``, or a line of a shell as one word."""
+    """Parse ``["gunicorn", "app:app"]`` into words; return a shell command line as one word."""
     import json
 
     try:
@@ -202,7 +202,7 @@ def _exec_form(value: str) -> list[str]:
 
 
 def _environment(value: str) -> dict[str, str]:
-    """Return the variables of ``NAME=value OTHER=value`` or ``NAME value``."""
+    """Parse the variables in ``NAME=value OTHER=value`` or ``NAME value``."""
     try:
         words = shlex.split(value)
     except ValueError:
@@ -278,7 +278,7 @@ def _read_unit(path: str, text: str) -> Adoption:
         if key == "Environment":
             environment |= _environment(value)
     origin = place(path, line_of(text, r"^ExecStart="))
-    # systemd knows no operators of a shell.
+    # systemd does not interpret shell operators.
     plan = _follow(_commands_of_unit(starts[-1]), origin, os.path.dirname(path), environment)
     single = dict(values)
     if directory := single.get("WorkingDirectory", "").strip().lstrip("-"):

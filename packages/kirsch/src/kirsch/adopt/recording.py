@@ -1,8 +1,8 @@
-"""Recorded traffic to be sent again: HAR files of browsers and proxies, and access logs.
+"""Readers of recorded requests that are sent again: HAR files of browsers and proxies, and access logs.
 
 A HAR file (version 1.2) has whole requests with their times in milliseconds. An access log, in the common or combined
-format or in Kirsch's JSON, has the request line, the status, and mostly Referer and User-Agent. Requests that cannot be
-sent as they were, for example those whose body is not in the record, are left out and counted.
+format or in Kirsch's JSON, has the request line, the status, and usually Referer and User-Agent. Requests that cannot
+be repeated, for example because their body is not recorded, are omitted and counted.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Fields = tuple[tuple[str, str], ...]
 HAR = "HAR file"
 
 _ENTRIES_MAX = 1_000_000
-_BYTES_MAX = 1 << 28  # of a HAR file, which is read as a whole
+_BYTES_MAX = 1 << 28  # the limit for a HAR file, which is read as a whole
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
-# Fields of one connection, and those that the generator writes itself.
+# Hop-by-hop header fields, and fields that the load generator writes itself. They are not repeated.
 _OWN_FIELDS = frozenset(
     {"host", "connection", "content-length", "transfer-encoding", "keep-alive", "upgrade", "te", "trailer", "expect",
      "proxy-connection", "http2-settings"}
@@ -48,7 +48,7 @@ _ESCAPED = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|(.))")
 
 
 class Recorded(NamedTuple):
-    """One request. ``at`` in seconds since 1970; ``status`` of the recorded response, None if there was none."""
+    """One recorded request. ``at`` is in seconds since 1970; ``status`` is the recorded response's, or None."""
 
     at: float
     method: str
@@ -60,7 +60,7 @@ class Recorded(NamedTuple):
 
 @dataclass
 class Recording:
-    """Requests in the order of their times, and how many others there are for each reason to leave them out."""
+    """Requests in the order of their times, and the number of omitted requests by reason."""
 
     path: str
     kind: str
@@ -68,23 +68,23 @@ class Recording:
     left_out: Counter[str] = field(default_factory=Counter)
 
     def leave_out(self, reason: str, count: int = 1) -> None:
-        """Count requests that are not sent."""
+        """Count requests that are omitted."""
         self.left_out[reason] += count
 
 
 class RecordingError(Exception):
-    """A file that has no requests to send. The message names it."""
+    """Raised for a file without requests to send. The message names the file."""
 
 
 class _Unusable(Exception):
-    """A request that cannot be sent. ``args`` has the reason, as reports show it."""
+    """Raised for a request that cannot be sent. ``args`` is the reason, for reports."""
 
 
 def read(path: str, authority: str, host: str | None = None) -> Recording:
     """Read a file of one of the formats, or such a file compressed with gzip (``.gz``).
 
-    ``authority`` is the server that the requests will be sent to. ``host`` names the recorded host whose requests are
-    wanted, where the record has others too; None: that of the first request of a HAR file. Raises RecordingError.
+    ``authority`` is the server to which the requests will be sent. ``host`` selects requests by their recorded host;
+    None means the host of the first request in a HAR file. Raises RecordingError.
     """
     try:
         with opened(path) as file:
@@ -109,7 +109,7 @@ def read(path: str, authority: str, host: str | None = None) -> Recording:
 
 
 def opened(path: str) -> IO[str]:
-    """Open a file of text, or such a file compressed with gzip (``.gz``). Raises OSError."""
+    """Open a text file, or one compressed with gzip (``.gz``). Raises OSError."""
     if path.endswith(".gz"):
         return gzip.open(path, "rt", encoding="utf-8", errors="surrogateescape")
     return open(path, encoding="utf-8", errors="surrogateescape")
@@ -152,7 +152,8 @@ def _of_log_line(line: str) -> Recorded:
 
 @functools.lru_cache(maxsize=1024)
 def _log_time(text: str) -> float | None:
-    """Return seconds since 1970. Many lines in a row have the same time."""
+    """Return a log's time in seconds since 1970; None if it is no time. Cached, because many lines have the same
+    time."""
     try:
         return datetime.strptime(text, "%d/%b/%Y:%H:%M:%S %z").timestamp()
     except ValueError:
@@ -175,7 +176,7 @@ def _of_json_line(line: str, host: str | None) -> Recorded:
 
 
 def _logged(at: float, method: str, target: str, status: int, fields: Iterable[tuple[str, str | None]]) -> Recorded:
-    """Return a request of a log, which has no bodies."""
+    """Return a request from a log, which has no bodies. Raises _Unusable."""
     if method in _WITH_BODY:
         raise _Unusable(f"{method}, whose body a log does not have")
     _check(method, target, status)
@@ -191,14 +192,14 @@ def _check(method: str, target: str, status: int | None) -> None:
 
 
 def _unescaped(text: str) -> str:
-    """Undo the escapes of logs: a backslash before a quote or a backslash, and ``x`` with two digits behind it."""
+    """Decode the escapes of logs: a backslash before a quote or a backslash, and the letter x with two hex digits."""
     if "\\" not in text:
         return text
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[2], text)
 
 
 def _spread(recording: Recording) -> None:
-    """Spread the requests of one second evenly over it: a log with whole seconds does not say more."""
+    """Spread requests with the same time evenly over one second, because the log has only whole seconds."""
     recording.requests.sort(key=lambda request: request.at)
     spread: list[Recorded] = []
     for at, group in groupby(recording.requests, key=lambda request: request.at):
@@ -246,7 +247,7 @@ def _of_har(entry: dict[str, Any], authority: str, *, is_wanted: bool) -> Record
         if name.lower() in _OWN_FIELDS or not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
             continue
         if name.lower() in ("origin", "referer") and (value + "/").startswith(origin + "/"):
-            # Applications compare them with Host.
+            # Applications compare these fields with Host.
             value = f"http://{authority}{value[len(origin) :]}"
         fields.append((name, value))
     at = _timestamp(entry["startedDateTime"])
@@ -269,8 +270,8 @@ def _body(request: dict[str, Any]) -> bytes | None:
 
 
 def _timestamp(text: str) -> float:
-    """Return seconds since 1970 of a time of RFC 3339."""
-    # Python 3.10 reads neither Z nor fractions of any length.
+    """Convert a time of RFC 3339 to seconds since 1970. Raises ValueError."""
+    # Python 3.10 cannot parse Z or fractions of any length.
     match = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:?\d\d)", text, re.IGNORECASE)
     if match is None:
         raise ValueError(f"{text!r} is no time")

@@ -1,4 +1,4 @@
-"""Requests to compare servers with: from a record (``kirsch.adopt.recording``), from any access log, or from a list."""
+"""Requests for comparing servers: from a recording (``kirsch.adopt.recording``), any access log, or a list."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# The request within a line of an access log. Times do not matter here, and uvicorn's log has none.
+# The request in a line of an access log. Times are not needed, and uvicorn's log has none.
 _LOGGED = re.compile(r'"([A-Z]+) (\S+) HTTP/[\d.]+"')
 
 _LISTED = re.compile(r"(?:([A-Z]+)\s+)?(/\S*)(?:\s+(.*))?")
@@ -24,12 +24,12 @@ HOST = "localhost"
 
 
 def request(method: str, target: str, body: bytes = b"") -> Recorded:
-    """Return a request of which no more is known."""
+    """Return a request without header fields or time."""
     return Recorded(0.0, method, target, (), body, None)
 
 
 def read(path: str) -> list[Recorded]:
-    """Return the requests of a file, each once, in their order. Raises AdoptError and OSError."""
+    """Return the distinct requests of a file, in order. Raises AdoptError and OSError."""
     try:
         with recording.opened(path) as file:
             first = file.readline()

@@ -1,4 +1,4 @@
-"""Makes a plan of a server's command: by the rules of its options, and with the files that it names."""
+"""Adoption of a server's command: by the rules for its options, and with the files that it names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def plan_of(command: ServerCommand, origin: str, directory: str, environment: dict[str, str]) -> Adoption:
-    """Return what is adopted of ``command``, whose files are looked for in ``directory``. Raises AdoptError."""
+    """Return the adoption of ``command``, whose files are searched in ``directory``. Raises AdoptError."""
     reader = _OTHERS.get(command.program)
     if reader is not None:
         plan = reader(command, origin, directory, environment)
@@ -55,7 +55,7 @@ def _plan_of_server(command: ServerCommand, origin: str, directory: str, environ
 
 
 def _ini_file(words: list[str]) -> str:
-    """Return the name of the ini file among the words of a uwsgi command."""
+    """Return the name of the ini file in a uwsgi command; empty if there is none."""
     for at, word in enumerate(words):
         if word in ("--ini", "-i") and at + 1 < len(words):
             return words[at + 1]
@@ -67,7 +67,7 @@ def _ini_file(words: list[str]) -> str:
 def _read_gunicorns_file(
     words: list[str], plan: Adoption, conversion: Conversion, directory: str, environment: dict[str, str]
 ) -> None:
-    """Read gunicorn.conf.py, which the command names or which lies in the directory; take ``-c`` out of ``words``."""
+    """Read the gunicorn.conf.py that the command names or that is in the directory; remove ``-c`` from ``words``."""
     name = ""
     for at, word in enumerate(list(words)):
         if word in ("-c", "--config") and at + 1 < len(words):
@@ -94,7 +94,7 @@ def _read_gunicorns_file(
 
 
 def _fastapi(command: ServerCommand, origin: str, directory: str, environment: dict[str, str]) -> Adoption:
-    """``fastapi run PATH``: uvicorn with 0.0.0.0:8000, and the application in a file."""
+    """Adopt ``fastapi run PATH``: uvicorn on 0.0.0.0:8000, with the application in a file."""
     words = command.words[1:]
     paths = [word for word in words if not word.startswith("-") and word.endswith(".py")]
     app = "app"
@@ -117,12 +117,12 @@ def _default_file(directory: str) -> str:
 
 
 def _module(path: str) -> str:
-    """Return the name of the module that a file is."""
+    """Return the module name of a Python file."""
     return re.sub(r"\.py$", "", path.lstrip("./")).replace("/", ".")
 
 
 def _flask(command: ServerCommand, origin: str, directory: str, environment: dict[str, str]) -> Adoption:
-    """``flask --app NAME run``: the application that Flask would find, at 127.0.0.1:5000."""
+    """Adopt ``flask --app NAME run``: the application that Flask would find, on 127.0.0.1:5000."""
     words = command.words
     plan = Adoption("flask")
     values = {"--app": environment.get("FLASK_APP", ""), "--host": "127.0.0.1", "--port": "5000"}
@@ -142,7 +142,7 @@ def _flask(command: ServerCommand, origin: str, directory: str, environment: dic
 
 
 def _runserver(command: ServerCommand, origin: str, directory: str, environment: dict[str, str]) -> Adoption:
-    """``manage.py runserver``: the WSGI application beside the settings that manage.py names."""
+    """Adopt ``manage.py runserver``: the WSGI application of the settings that manage.py names."""
     plan = Adoption("runserver")
     manage = os.path.join(directory, command.directory, "manage.py")
     settings = environment.get("DJANGO_SETTINGS_MODULE", "")
@@ -165,7 +165,7 @@ def _runserver(command: ServerCommand, origin: str, directory: str, environment:
 
 
 def _python(command: ServerCommand, _origin: str, directory: str, _environment: dict[str, str]) -> Adoption:
-    """``python main.py``: the program calls ``uvicorn.run``."""
+    """Adopt ``python main.py``, if the program calls ``uvicorn.run``."""
     from kirsch.adopt import uvicorn_call
 
     name = command.words[0]

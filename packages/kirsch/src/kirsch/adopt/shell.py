@@ -1,4 +1,4 @@
-"""Commands as a shell has them: the words, the wrappers before the server, and the server's own command in a script."""
+"""Parsing of shell commands: words, wrappers before the server's program, and server commands in scripts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _SEPARATORS = {"&&", "||", ";", "|", "&", "(", ")", ";;"}
 
-# Programs that start another one, and those of their options that take a word.
+# Programs that start another program, and their options that take a value.
 _SHELLS = {"sh", "bash", "dash", "ash", "zsh"}
 _TAKES_ONE = {"gosu", "su-exec", "timeout"}
 
@@ -24,7 +24,7 @@ PYTHON = re.compile(r"(?:.*/)?(?:python|pypy)[\d.]*")
 
 
 class ServerCommand:
-    """The words of a server's command from its program on, and the directory in which it is run."""
+    """The command of a server: its program and words, and the directory in which it runs."""
 
     def __init__(self, program: str, words: list[str], directory: str = "", before: list[str] | None = None) -> None:
         self.program = program
@@ -35,11 +35,11 @@ class ServerCommand:
 
 
 def split(text: str) -> list[list[str]]:
-    """Split a line of a shell into commands, and those into words. Variables stay as they are.
+    """Split a shell command line into commands, and these into words. Variables are not expanded.
 
-    Raises ValueError for a quotation mark without its second one.
+    Raises ValueError for an unclosed quotation mark.
     """
-    # A substitution is one word, whatever is in it.
+    # A command substitution is part of one word, whatever it contains.
     hidden: list[str] = []
 
     def hide(match: re.Match[str]) -> str:
@@ -56,7 +56,7 @@ def split(text: str) -> list[list[str]]:
         if word in _SEPARATORS:
             commands.append([])
         elif set(word) <= set("<>&") and word:
-            skip = True  # a redirection and its file
+            skip = True  # skip a redirection and its file
             if commands[-1] and commands[-1][-1] in ("1", "2"):
                 commands[-1].pop()
         elif skip:
@@ -69,12 +69,12 @@ def split(text: str) -> list[list[str]]:
 
 
 def find(text: str) -> ServerCommand | None:
-    """Return the command of a server in a line of a shell."""
+    """Return the server command in a shell command line; None if there is none."""
     return find_in(split(text))
 
 
 def find_in(commands: Sequence[Sequence[str]]) -> ServerCommand | None:
-    """Return the command of a server among commands that run one after the other."""
+    """Return the server command in a sequence of commands; None if there is none."""
     directory = ""
     for words in commands:
         if words[0] == "cd" and len(words) == 2:
@@ -110,7 +110,7 @@ def _server(words: list[str]) -> ServerCommand | None:
 
 
 def _wrappers(words: list[str]) -> list[str]:
-    """Return the words before a program without ``python -m``, which starts kirsch no more."""
+    """Return the words before the program without ``python -m``, which kirsch does not need."""
     if words[-1:] == ["-m"]:
         while words and not PYTHON.fullmatch(words[-1]):
             words = words[:-1]
@@ -119,7 +119,7 @@ def _wrappers(words: list[str]) -> list[str]:
 
 
 def scripts_in(commands: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the names of scripts of a shell that the commands run."""
+    """Yield the names of shell scripts that the commands run."""
     for words in commands:
         for word in words:
             if word.endswith(".sh") or (word.endswith("entrypoint") and "/" in word):
@@ -127,7 +127,7 @@ def scripts_in(commands: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def script_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (number, line) of a script, with continued lines as one, without comments."""
+    """Yield (number, line) for each line of a script, with continued lines joined, without comments."""
     lines = text.splitlines()
     number = 0
     while number < len(lines):
@@ -144,13 +144,13 @@ def script_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def assignment(line: str) -> tuple[str, str] | None:
-    """Return the name and the value that a line of a script assigns; None if it is another line."""
+    """Return the name and value of an assignment in a script; None for another line."""
     match = re.fullmatch(r"\s*(?:export\s+)?(\w+)=(\"[^\"]*\"|'[^']*'|\S*)\s*", line)
     return (match[1], match[2].strip("\"'")) if match else None
 
 
 def substitute(words: list[str], assigned: dict[str, str]) -> list[str]:
-    """Replace variables that a script has assigned from the environment by what it has assigned."""
+    """Replace variables by the values that a script has assigned to them from the environment."""
 
     def value(match: re.Match[str]) -> str:
         text = assigned.get(match[1] or match[2], "")
@@ -160,7 +160,7 @@ def substitute(words: list[str], assigned: dict[str, str]) -> list[str]:
 
 
 def environment_of(words: Sequence[str]) -> dict[str, str]:
-    """Return the variables that are set in front of a command."""
+    """Return the variables that are set before a command."""
     found = {}
     for word in words:
         match = _ASSIGNMENT.fullmatch(word)

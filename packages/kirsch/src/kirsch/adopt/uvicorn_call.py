@@ -1,4 +1,4 @@
-"""Reads a program that calls ``uvicorn.run``: its keywords, as far as they can be told without running it."""
+"""A reader of programs that call ``uvicorn.run``: the keywords whose values are known without executing it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kirsch.config.compat.conversion import BY_HAND, Conversion
 
 
 def read(path: str, text: str) -> Adoption:
-    """Return what is adopted of the first call of ``uvicorn.run``. Raises AdoptError."""
+    """Return the adoption of the first call of ``uvicorn.run``. Raises AdoptError."""
     try:
         tree = ast.parse(text)
     except SyntaxError as error:

@@ -1,4 +1,4 @@
-"""Reads the ini files of uWSGI: sections, placeholders and variables, and options as on its command line."""
+"""A reader of uWSGI's ini files: sections, placeholders, variables, and options as on the command line."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from kirsch.config.compat.conversion import LEFT_OUT, LOOK, Conversion, Conversi
 
 _TRUE = ("true", "1", "on", "yes", "")
 
-# uWSGI stops gracefully at SIGTERM only with a hook. Kirsch does so by itself.
+# The hook that makes uWSGI stop gracefully at SIGTERM. Kirsch does so without it.
 _GRACEFUL = re.compile(r"unix_signal:15 ")
 
 
 def read(path: str, text: str, section: str = "uwsgi") -> Adoption:
-    """Return what is adopted of a file. Raises AdoptError."""
+    """Return the adoption of a file. Raises AdoptError."""
     return read_named(path, path, [], place(path), section, text)
 
 
 def read_named(
     name: str, path: str, words: list[str], origin: str, section: str = "uwsgi", text: str | None = None
 ) -> Adoption:
-    """Return what is adopted of the file that a command names, and of the command's other words."""
+    """Return the adoption of the file that a command names, with the other words of the command. Raises AdoptError."""
     base, colon, chosen = name.partition(".ini:")
     if colon:
         section, path = chosen, path.partition(".ini:")[0] + ".ini"
@@ -67,7 +67,7 @@ def read_named(
 
 
 def _take(key: str, value: str, where: str, plan: Adoption, conversion: Conversion, *, is_http: bool) -> None:
-    """Take one line of the file."""
+    """Convert one line of the file."""
     option = f"--{key.replace('_', '-')}" if len(key) > 1 else f"-{key}"
     if option in ("--protocol", "--if-env", "--endif", "--ini", "--logdate", "--cheaper-algo"):
         return
@@ -95,7 +95,7 @@ def _take(key: str, value: str, where: str, plan: Adoption, conversion: Conversi
 
 
 def _section(text: str, section: str, path: str) -> list[tuple[str, str]]:
-    """Return (key, value) of a section, with those of the sections that it includes, and without placeholders."""
+    """Return each (key, value) of a section and of the sections that it includes, with placeholders replaced."""
     parser = parse(text)
     if not parser.has_section(section):
         raise AdoptError(f"{place(path)} has no section [{section}]")
@@ -110,7 +110,7 @@ def _section(text: str, section: str, path: str) -> list[tuple[str, str]]:
 
 
 def _expanded(value: str, known: dict[str, str], path: str) -> str:
-    """Replace placeholders, such as ``%d`` and ``%(name)``, and variables ``$(NAME)``."""
+    """Replace placeholders such as ``%d`` and ``%(name)``, and variables ``$(NAME)``."""
     folder = os.path.join(os.path.dirname(os.path.abspath(path)), "")
     letters = {
         "d": folder,

@@ -1,4 +1,4 @@
-"""Writes kirsch.toml, with the origin of each line, and removes it again."""
+"""Writing of kirsch.toml, with the origin of each line, and its removal."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def toml_text(plan: Adoption) -> str:
 
 
 def _literal(name: str, value: str) -> str:
-    """Return a value as TOML has it: a number, true or false, or a string."""
+    """Return a value as a TOML literal: a number, true or false, or a string."""
     each = BY_NAME[name]
     if each.is_switch:
         return "true" if value == "yes" else "false"
@@ -63,7 +63,7 @@ def _literal(name: str, value: str) -> str:
 def write(plan: Adoption, directory: str, *, force: bool) -> list[str]:
     """Write kirsch.toml and the modules that it names; return their paths. Raises AdoptError.
 
-    With ``force`` a file of before is kept under another name, which :func:`undo` gives back.
+    With ``force`` an existing file is renamed; :func:`undo` restores it.
     """
     written = []
     if plan.shims and "chdir" in plan.values:
@@ -85,9 +85,8 @@ def write(plan: Adoption, directory: str, *, force: bool) -> list[str]:
 
 
 def undo(directory: str) -> list[str]:
-    """Remove what :func:`write` has written, give back what was there before, and return a line for each.
-
-    Raises AdoptError for a file that has been changed since, before anything is removed.
+    """Remove the files that :func:`write` has written, and restore earlier ones; return a line for each. If a file has
+    been changed since, raise AdoptError and remove nothing.
     """
     found = [path for path in _candidates(directory) if _hash_in(path)]
     if not found:
@@ -118,7 +117,7 @@ def _hash_in(path: str) -> str:
 
 
 def _is_ours(path: str) -> bool:
-    """Return whether a file is as :func:`write` has left it."""
+    """Return whether a file is unchanged since :func:`write`."""
     with open(path, encoding="utf-8", errors="replace") as file:
         text = file.read()
     found = _HASH.search(text)

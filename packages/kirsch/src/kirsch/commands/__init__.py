@@ -1,4 +1,4 @@
-"""The subcommands of ``kirsch``: those of this distribution, and those that other distributions add.
+"""The subcommands of ``kirsch``, of this and of other distributions.
 
 A distribution adds a command by an entry point in the group ``kirsch.commands``. Its name is the command, and it refers
 to a :class:`Command`::
@@ -6,9 +6,9 @@ to a :class:`Command`::
     [project.entry-points."kirsch.commands"]
     bench = "kirsch_bench.commands:BENCH"
 
-Only a first argument that is the name of a command is one: ``kirsch check:app`` and ``kirsch -w 2 check`` serve. Entry
-points are looked up when help is shown, and when the first argument is the name of neither a command nor a module: to
-read them takes longer than all the rest of a start.
+Only the first argument can name a command: ``kirsch check:app`` and ``kirsch -w 2 check`` serve. Entry points are read
+only for help, and if the first argument names neither a command nor a module: reading them takes longer than the rest
+of a start.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ GROUP = "kirsch.commands"
 
 
 class Command:
-    """A subcommand. ``module`` is imported when it runs, and has ``main(argv) -> int``: ``argv`` is what follows the
-    command's name, the result is the exit status.
+    """A subcommand. ``module`` is imported when it runs, and has ``main(argv) -> int``: ``argv`` are the words after
+    the command's name, the result is the exit status.
 
     ``main`` may raise :class:`kirsch.config.setting.UsageError` and :class:`kirsch.bootstrap.StartupError`. Each
     becomes a line on stderr and an exit status.
@@ -39,7 +39,7 @@ class Command:
         """True if it takes all settings of the server as flags, beside flags of its own."""
 
     def main(self, argv: Sequence[str]) -> int:
-        """Run the command. Raises what its module raises."""
+        """Run the command. Raises the exceptions of its module."""
         status: int = __import__(self.module, fromlist=["main"]).main(argv)
         return status
 
@@ -88,11 +88,11 @@ names, whether the extra is installed or not."""
 
 
 class CommandError(Exception):
-    """A command that is not installed or cannot be loaded. The text is one line, and says what to do."""
+    """Raised for a command that is not installed or cannot be loaded. The text is one line with advice."""
 
 
 def find(word: str) -> Command | None:
-    """Return the command of that name. None: there is none, so the word names an application. Raises CommandError."""
+    """Return the command ``word``, or None if there is none and the word names an application. Raises CommandError."""
     if word in COMMANDS:
         return COMMANDS[word]
     if word not in EXTRAS and (not _could_be_a_command(word) or _is_module(word)):
@@ -106,7 +106,7 @@ def find(word: str) -> Command | None:
 
 
 def installed() -> dict[str, Command]:
-    """Return all commands that can be run. One that cannot be loaded is listed, and says so when it runs."""
+    """Return all commands. One that cannot be loaded is included, and reports the reason when it runs."""
     found = dict(COMMANDS)
     help_command = found.pop("help")
     for entry_point in _entry_points():
@@ -118,7 +118,7 @@ def installed() -> dict[str, Command]:
 
 
 def names() -> set[str]:
-    """Return the names of all commands that are installed or that an extra would install."""
+    """Return the names of all commands that are installed or available as an extra."""
     return {*COMMANDS, *EXTRAS, *(entry_point.name for entry_point in _entry_points())}
 
 
@@ -132,7 +132,7 @@ def not_installed(present: dict[str, Command]) -> str:
 
 
 class _Broken(Command):
-    """A command that cannot be loaded."""
+    """A command that cannot be loaded. It reports the reason when it runs."""
 
     __slots__ = ()
 
@@ -149,12 +149,12 @@ def _could_be_a_command(word: str) -> bool:
 
 
 def _is_module(word: str) -> bool:
-    """Return whether an application of that name can be imported: an installed tool never changes what is served."""
+    """Return whether a module ``word`` exists, so that an installed command never hides an application."""
     import sys
     from importlib.machinery import PathFinder
 
     spec = PathFinder.find_spec(word, ["", *sys.path])
-    # A folder without an __init__.py has no origin, and no application.
+    # A folder without __init__.py has no origin, and cannot contain an application.
     return spec is not None and spec.origin is not None
 
 

@@ -1,4 +1,4 @@
-"""``kirsch certificates``: show the certificates of the settings, and how those that are obtained by ACME are doing."""
+"""``kirsch certificates``: show the certificates of the settings, and the state of those from ACME."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _troubles(acme: AcmeFiles, now: float) -> Iterator[str]:
-    """Print when certificates are renewed; yield a line for each that is missing or was not renewed."""
+    """Print the renewal time of each certificate; yield a line for each that is missing or was not renewed."""
     entries = read_json(acme.status).get("names", {}) if acme.names else {}
     present = acme.present()
     for name in acme.names:

@@ -1,9 +1,8 @@
-"""``kirsch check``: the settings with the origin of each, what would be listened on, the application imported, what
-serving would refuse, and what is likely to be a mistake. Nothing listens, is written or started.
-
-This is the only check. ``--check-config`` and ``--print-config`` are other spellings of ``kirsch check --only
-application`` and ``kirsch check --only settings``. What serving refuses is found by the code that serves, up to the
-point where it would have an effect: each rule is in one place. All mistakes are reported in one run.
+"""``kirsch check``: show the settings with their origins and the addresses, import the application, and report errors
+that serving would report, and likely mistakes. It listens on no socket, writes no file and starts no process. This is
+the only check. ``--check-config`` and ``--print-config`` are other spellings of ``kirsch check --only application`` and
+``kirsch check --only settings``. Errors are found by the code that serves, up to the point where it would have an
+effect, so that each rule is in one place. All mistakes are reported in one run.
 """
 
 from __future__ import annotations
@@ -63,14 +62,14 @@ PARTS = (SETTINGS, SOCKETS, APPLICATION)
 
 _OWN_FLAGS = ("--all", "--strict", "--only")
 
-# The default of nginx (keepalive_timeout of an upstream) and of AWS's load balancers, in seconds.
+# The seconds for which nginx (keepalive_timeout of an upstream) and AWS's load balancers keep idle connections by
+# default.
 _IDLE_OF_PROXIES = 60
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the subcommand with what follows its name, and return its exit status.
-
-    Raises UsageError and StartupError, for :func:`kirsch.commands.cli.main` to tell.
+    """Run the subcommand with the words after its name; return its exit status. Raises UsageError and StartupError,
+    which :func:`kirsch.commands.cli.main` reports.
     """
     own, rest = _own_flags(argv)
     if own & {"-h", "--help"}:
@@ -89,7 +88,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def part_of(chosen: Settings) -> str:
-    """The part of the check that ``--print-config`` or ``--check-config`` asks for; empty if neither is given."""
+    """Return the part of the check that ``--print-config`` or ``--check-config`` selects; empty if neither is given."""
     return SETTINGS if chosen.print_config else APPLICATION if chosen.check_config else ""
 
 
@@ -104,7 +103,7 @@ def check(
 ) -> int:
     """Check ``chosen``, or only a ``part`` of it, and return the exit status.
 
-    ``error`` has the mistakes that reading the settings has found. Raises UsageError and StartupError.
+    ``error`` contains the mistakes in the settings, found while reading them. Raises UsageError and StartupError.
     """
     refused = _Refused()
     if error is not None:
@@ -121,7 +120,7 @@ def check(
         ]
     if part != SETTINGS:
         refused.trial(bootstrap.change_directory, chosen)
-    # As the supervisor: before the user of the workers, who need not be able to read the keys, imports the application.
+    # Like the supervisor: before switching to the workers' user, who may not be able to read the keys.
     terms = refused.trial(_read_certificates, chosen, warnings, part) if part != SETTINGS else None
     if part in ("", SOCKETS):
         rows = _sockets(chosen, refused)
@@ -144,7 +143,7 @@ def check(
 
 
 def _own_flags(argv: Sequence[str]) -> tuple[set[str], list[str]]:
-    """The flags of the subcommand itself, with the part behind ``--only``, and the words that are left for settings."""
+    """Return the flags of the subcommand, with the part after ``--only``, and the remaining words for the settings."""
     end = list(argv).index("--") if "--" in argv else len(argv)
     own: set[str] = set()
     rest: list[str] = []
@@ -172,7 +171,7 @@ def _print_warnings(warnings: list[str], part: str) -> None:
 
 
 class _Refused:
-    """The mistakes that serving would refuse, a line for each, and the exit status that serving would have."""
+    """Collects the errors that serving would report, a line for each, and the exit status that it would have."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -180,7 +179,7 @@ class _Refused:
         self._causes: list[BaseException] = []
 
     def trial(self, attempt: Callable[..., T], *arguments: Any) -> T | None:
-        """Return the result of ``attempt``; None if it is refused."""
+        """Return the result of ``attempt``, or record its exception and return None."""
         try:
             return attempt(*arguments)
         except (UsageError, bootstrap.StartupError, OSError, ValueError, ImportError) as error:
@@ -198,7 +197,7 @@ class _Refused:
             status = bootstrap.EXIT_USAGE
         elif isinstance(error, OSError):
             text = bootstrap.reason(error)
-        # Wrong settings are what serving finds first.
+        # The status of wrong settings has priority, because serving finds them first.
         self.status = status if not self.status or status == bootstrap.EXIT_USAGE else self.status
         self.lines += text.splitlines()
 
@@ -218,7 +217,7 @@ def _settings(chosen: Settings, *, everything: bool) -> str:
 
 
 def _read_certificates(chosen: Settings, warnings: list[str], part: str) -> Terms | None:
-    """Read and judge the files of TLS, and print what they are. Raises ValueError with a line for each mistake."""
+    """Read and check the TLS files, and print their description. Raises ValueError with a line for each mistake."""
     files = TlsFiles(chosen.values)
     if not files:
         return None
@@ -240,13 +239,13 @@ def _read_certificates(chosen: Settings, warnings: list[str], part: str) -> Term
 
 
 def _import(chosen: Settings, arguments: Arguments, terms: Terms | None) -> str | None:
-    """Import the application and load its hooks as a worker would, as its user; return the application's name."""
+    """Import the application and load its hooks like a worker, as the workers' user; return the application's name."""
     from kirsch.supervisor import privileges
 
     try:
         identity = privileges.identity(chosen.user, chosen.group)
     except ValueError as error:
-        # The application must not run as another user than the configured one; report what shows without it.
+        # The application must not run as a wrong user; report the problems that are found without running it.
         raise UsageError("\n".join([str(error), *bootstrap.find_import_problems(chosen, arguments)])) from None
     if chosen.target is None and not chosen.mounts:
         if not arguments.words:
@@ -268,7 +267,7 @@ def _check_pid_file(path: str) -> None:
 
 
 def _sockets(chosen: Settings, refused: _Refused) -> list[tuple[str, str]]:
-    """(Address, what for) of everything that would be listened on; what keeps it from that is ``refused``."""
+    """Return (address, purpose) for each address to listen on; add errors to ``refused``."""
     rows = []
     taken: dict[Any, str] = {}
     for text, purpose in [*((bind, "") for bind in chosen.bind), *((bind, "metrics") for bind in chosen.metrics_bind)]:
@@ -280,7 +279,7 @@ def _sockets(chosen: Settings, refused: _Refused) -> list[tuple[str, str]]:
             rows.append((url, purpose))
             port = 0 if isinstance(address, str) else address[1]
             if port == 0 and not isinstance(address, str):
-                continue  # each has a free port of its own
+                continue  # each gets its own free port
             if (family, address) in taken:
                 refused.add(
                     OSError(f"cannot listen on {text}: {taken[family, address]} asks for {url} too; omit one of them")
@@ -294,7 +293,7 @@ def _labelled(chosen: Settings, mistakes: Iterable[tuple[str, str]]) -> list[str
 
 
 def _mistakes(chosen: Settings) -> Iterator[tuple[str, str]]:
-    """(Setting, what about it) for each value that can be meant and probably is not."""
+    """Yield (setting, explanation) for each value that is allowed but probably a mistake."""
     if 0 < chosen.keep_alive <= _IDLE_OF_PROXIES:
         yield (
             "keep_alive",
@@ -342,20 +341,20 @@ def _mistakes(chosen: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _unread_file(chosen: Settings) -> Iterator[str]:
-    """Yield a settings file that lies where one is looked for, behind the one that was found."""
+    """Yield a message about a settings file that is ignored because another was found first."""
     from kirsch.config.toml import PROJECT_FILE, read_file
 
     if chosen.file == os.path.abspath(os.path.join(chosen.directory, sources.FILE)):
         try:
             unread = read_file(PROJECT_FILE, chosen.directory)
         except UsageError:
-            unread = None  # not there, or not in use
+            unread = None  # missing, or without a table for Kirsch
         if unread is not None:
             yield f"{PROJECT_FILE} has a table [tool.kirsch], which is not read while there is {sources.FILE}"
 
 
 def _mistakes_of_application(chosen: Settings) -> Iterator[tuple[str, str]]:
-    """Yield likely mistakes that are found only after the application has been imported."""
+    """Yield likely mistakes that can only be found after the application was imported."""
     for path in bootstrap.missing_directories(chosen):
         yield "pythonpath", f"there is no {path}; Python ignores such a directory"
     folder = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - as the engine takes it
@@ -385,7 +384,7 @@ def _mistakes_of_application(chosen: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _own_memory() -> int:
-    """Return bytes that no other process shares with this one (USS); 0 if the system does not tell."""
+    """Return the bytes of memory that only this process uses (USS); 0 if the system does not report them."""
     try:
         with open("/proc/self/smaps_rollup", encoding="ascii", errors="replace") as lines:
             return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Clean", "Private_D")))

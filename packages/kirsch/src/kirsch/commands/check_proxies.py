@@ -1,4 +1,4 @@
-"""The part of ``kirsch check`` about proxies in front: a sample request with its client, and likely mistakes."""
+"""The part of ``kirsch check`` about reverse proxies: the client of a sample request, and likely mistakes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
 
     from kirsch.config.schema import Settings
 
-# Addresses for documentation (RFC 5737), so that they belong to no real proxy.
+# Addresses for documentation (RFC 5737), which belong to no real proxy.
 _INVENTED = "198.51.100.99"
 _CLIENT = "203.0.113.7"
 
 
 def sample_request(chosen: Settings) -> str:
-    """Return a text that names the client of a sample request through the trusted proxies; empty if there are none."""
+    """Return a text with the client of a sample request through the trusted proxies; empty if there are none."""
     trusted = [entry.partition("/")[0] for entry in chosen.trusted_proxies.split(",") if entry]
     if not trusted:
         return ""
     from kirsch import _native
 
     hops = [entry for entry in trusted if entry not in ("all", "unix")]
-    # The peer is the last proxy, and the list ends with the one before it, if another is trusted.
+    # The peer is the last proxy; the list of forwarders ends with the one before it, if that is trusted.
     peer = "unix" if "unix" in trusted else hops[-1] if hops else "192.0.2.1"
     between = hops[:1] if peer == "unix" else hops[-1:]
     addresses = [_INVENTED, _CLIENT, *between]
@@ -48,7 +48,7 @@ def sample_request(chosen: Settings) -> str:
 def find_mistakes(chosen: Settings) -> Iterator[tuple[str, str]]:
     """Yield (setting, explanation) for each value that is allowed but is probably a mistake."""
     binds = [parse_bind(text) for text in chosen.bind]
-    # Nobody knows who reaches a descriptor that is open already.
+    # For an inherited descriptor, the clients are unknown.
     known = [bind for bind in binds if bind.fd is None and not bind.name]
     public = [bind for bind in known if not bind.path and not is_loopback(bind.host)]
     if chosen.trusted_proxies == "all" and public:
@@ -66,7 +66,7 @@ def find_mistakes(chosen: Settings) -> Iterator[tuple[str, str]]:
         for name in ("forwarded_host", "forwarded_prefix"):
             if getattr(chosen, name):
                 yield name, "it has no effect without --trusted-proxies"
-        # Requests over the other protocols name their clients, and so does the header of the PROXY protocol.
+        # The gateway protocols and the PROXY protocol transmit the client's address.
         local = [bind for bind in known if bind not in public and bind.protocol == HTTP and not bind.proxy]
         if local and any(count and scope == "client" for _, _, count, _, _, scope in chosen.rate_limit):
             yield (

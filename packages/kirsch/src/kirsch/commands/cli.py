@@ -1,9 +1,9 @@
 """The command ``kirsch``: read the settings, load the application, listen, print three lines, serve.
 
-Exit status: 0 when it served or did what was asked; 1 when an address, a file or a driver is not available; 2 when the
-command line, the environment or the settings file is wrong; 3 when the application cannot be loaded; 75
-(``kirsch.server.EXIT_STUCK``) when a server without a supervisor exited because a request was stuck. Each failure is
-one line on stderr. A traceback is only printed for an exception of the application.
+Exit status: 0 for success; 1 if an address, a file or a driver is not available; 2 if the command line, the environment
+or the settings file is wrong; 3 if the application cannot be loaded; 75 (``kirsch.server.EXIT_STUCK``) if a server
+without a supervisor exited because a request was stuck. Each failure is one line on stderr. A traceback is only printed
+for an exception of the application.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command with ``argv`` (default: that of the process) and return its exit status."""
+    """Run the command with ``argv`` (default: the arguments of the process); return its exit status."""
     argv = sys.argv[1:] if argv is None else list(argv)
     loading.command_names = commands.names
     try:
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         reports.write_failure(problem)
         return EXIT_FAILED
     except KeyboardInterrupt:
-        return 130  # during start-up: 128 + SIGINT, as in shells
+        return 130  # during the start: 128 + SIGINT, as in shells
 
 
 def _say_lines(lines: Sequence[str]) -> None:
@@ -63,7 +63,7 @@ def _say_lines(lines: Sequence[str]) -> None:
 
 
 def _mistakes(error: UsageError, argv: Sequence[str]) -> list[str]:
-    """Return the lines of ``error``, and further mistakes that can be found without running the application."""
+    """Return the lines of ``error``, and further mistakes that are found without running the application."""
     lines = str(error).splitlines()
     if error.settings is None:
         return lines
@@ -111,7 +111,7 @@ def _main(argv: Sequence[str]) -> int:
 
 
 def _checks(chosen: Settings) -> bool:
-    """Return whether ``--check-config`` or ``--print-config`` asks for ``kirsch check`` instead of serving."""
+    """Return whether ``--check-config`` or ``--print-config`` selects ``kirsch check`` instead of serving."""
     return chosen.check_config or chosen.print_config
 
 
@@ -122,7 +122,7 @@ def _check(chosen: Settings, arguments: Arguments, error: UsageError | None = No
 
 
 def _supervise(chosen: Settings) -> int:
-    """Serve with a supervisor and its workers. This returns in each of these processes."""
+    """Serve with a supervisor and workers. Returns the exit status, in each of these processes."""
     line = f"{version()}, pid {os.getpid()})"
     from kirsch.supervisor import forking
     from kirsch.supervisor.supervisor import supervise

@@ -1,6 +1,6 @@
 """``kirsch completion``: scripts that complete the command line in bash, zsh and fish, generated from the settings.
 
-The scripts start no Python: what they know is written into them. After an update of Kirsch they are generated anew.
+The scripts contain all words and start no Python. They must be generated again after an update of Kirsch.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _REQUESTS = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the subcommand with what follows its name, and return its exit status. Raises UsageError."""
+    """Run the subcommand with the words after its name; return its exit status. Raises UsageError."""
     if "-h" in argv or "--help" in argv:
         print_output(HELP)
         return 0
@@ -53,9 +53,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def flags_of(command: Command) -> list[str]:
-    """Return the flags of a subcommand, as its help lists them; none of one that cannot be loaded."""
+    """Return the flags in the help of a subcommand; none if it cannot be loaded."""
     shown = io.StringIO()
-    # argparse ends with SystemExit after its help.
+    # argparse raises SystemExit after printing the help.
     with contextlib.redirect_stdout(shown), contextlib.suppress(commands.CommandError, SystemExit):
         command.main(["--help"])
     columns = re.findall(r"^  +(-.*?)(?:  |$)", shown.getvalue(), re.MULTILINE)
@@ -63,7 +63,7 @@ def flags_of(command: Command) -> list[str]:
 
 
 def _summary(prose: str) -> str:
-    """Return the first sentence, as it fits beside a flag."""
+    """Return the first sentence, shortened for the description of a flag."""
     sentence = re.split(r"(?<=[^.]{3})[.:;] ", prose, maxsplit=1)[0].rstrip(".")
     return sentence if len(sentence) <= 90 else sentence[:87].rstrip(" ,") + "..."
 
@@ -74,7 +74,7 @@ def _all_flags() -> list[str]:
 
 
 def _with_flags(present: dict[str, Command]) -> list[tuple[str, Command]]:
-    """Return the commands that have flags of their own."""
+    """Return the commands that have their own flags."""
     return [(name, command) for name, command in present.items() if name not in ("help", "completion")]
 
 
@@ -83,7 +83,7 @@ def _like_serving(present: dict[str, Command]) -> list[str]:
 
 
 def _help_words(present: dict[str, Command]) -> list[str]:
-    """Return what ``kirsch help`` takes, except the names of settings."""
+    """Return the words that ``kirsch help`` accepts, except names of settings."""
     from kirsch.commands import guides
 
     return ["all", "topics", *present, *guides.topics()]

@@ -1,7 +1,6 @@
-"""``kirsch dev-cert``: make an authority of development, and a certificate of it for this machine.
-
-The authority can issue certificates for names of this machine and of private networks alone: whoever steals its key
-cannot pass for a site of the internet, even to those who trust it.
+"""``kirsch dev-cert``: create a development authority, and a certificate by it for this machine. The authority can only
+issue certificates for names of this machine and of private networks: a stolen key cannot be used to impersonate a
+public site, even for clients that trust the authority.
 """
 
 from __future__ import annotations
@@ -71,12 +70,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _make(folder: str, names: list[str]) -> bool:
-    """Make what is missing. Return whether the authority is new. Raises OSError and AcmeFailure."""
+    """Create the missing files. Return whether the authority is new. Raises OSError and AcmeFailure."""
     authority, authority_key = (os.path.join(folder, name) for name in ("authority.pem", "authority-key.pem"))
     is_new = not os.path.exists(authority_key) or not os.path.exists(authority)
     if is_new:
         key, certificate = _native.make_authority()
-        # Nothing is written if a name is refused.
+        # Issue the certificate first: if a name is refused, no file is written.
         own_key, own = _native.issue_certificate(key, names)
         write(authority_key, key.encode())
         write(authority, certificate.encode())

@@ -1,4 +1,4 @@
-"""The guides of ``kirsch help TOPIC``: the pages of docs, which the wheel holds, as text for a terminal."""
+"""The guides of ``kirsch help TOPIC``: pages of the documentation in the wheel, rendered as text for a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 
 def topics() -> dict[str, str]:
-    """Return the titles of all guides by their topics."""
+    """Return the titles of all guides by topic."""
     found = {}
     for name in sorted(os.listdir(FOLDER)):
         topic, extension = os.path.splitext(name)
@@ -30,8 +30,8 @@ def topics() -> dict[str, str]:
 def guide(topic: str, words: list[str], *, width: int, bold: bool) -> str:
     """Return the guide of a topic in lines of at most ``width`` columns.
 
-    With ``words``, it has only the sections whose headings have all of them, and is empty if there are none. ``bold``
-    marks headings for a terminal.
+    With ``words``, return only the sections whose headings contain all of them, empty if there are none. ``bold`` makes
+    headings bold on a terminal.
     """
     lines = list(_sections(_read(topic).splitlines(), words))
     return "\n".join(_Renderer(width, bold=bold).lines(lines)).strip("\n")
@@ -43,7 +43,7 @@ def _read(topic: str) -> str:
 
 
 def _sections(lines: list[str], words: list[str]) -> Iterator[str]:
-    """Yield the lines of the sections whose headings have all words, with the sections in them."""
+    """Yield the lines of sections whose headings contain all ``words``, with their subsections."""
     level, fenced = 0, False
     for line in lines:
         fenced ^= line.lstrip().startswith("```")
@@ -55,7 +55,7 @@ def _sections(lines: list[str], words: list[str]) -> Iterator[str]:
 
 
 class _Renderer:
-    """Markdown as text. Blocks of code keep their lines; everything else is filled."""
+    """A renderer of Markdown as text. Code blocks keep their lines; other text is filled."""
 
     def __init__(self, width: int, *, bold: bool) -> None:
         self._width = width
@@ -98,7 +98,7 @@ class _Renderer:
             yield ("=" if line.startswith("# ") else "-") * len(title)
 
     def _row(self, columns: list[str], cells: list[str]) -> Iterator[str]:
-        """Yield a row of a table: its first cell, and below it the others, with their columns' names if many."""
+        """Yield a row of a table: its first cell, and below it the others, with column names if there are many."""
         yield from self._wrap(cells[0] or "-", "  ", "    ")
         for column, cell in zip(columns[1:], cells[1:], strict=False):
             if cell:
@@ -124,7 +124,7 @@ class _Renderer:
 
     @staticmethod
     def _inline(text: str) -> str:
-        """Return a line without the marks of Markdown; a link to another guide names its topic."""
+        """Return a line without Markdown marks; a link to another guide becomes its topic."""
         code: list[str] = []
 
         def kept(match: re.Match[str]) -> str:
@@ -144,7 +144,7 @@ def _linked(match: re.Match[str]) -> str:
 
 TOPIC_OF_PAGE = {
     **{name: name.removesuffix(".md") for name in sorted(os.listdir(FOLDER)) if name.endswith(".md")},
-    # Commands have the names static and quarantine.
+    # Renamed, because commands have the names static and quarantine.
     "static.md": "static-files",
     "quarantine.md": "quarantined-routes",
 }

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run ``kirsch help`` with what follows its name, and return its exit status. Raises UsageError, CommandError."""
+    """Run ``kirsch help`` with the words after its name; return its exit status. Raises UsageError and CommandError."""
     topic = argv[0] if argv else ""
     if topic in ("", "all", "help"):
         print_output(help_all() if topic == "all" else help_text())
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _command(topic: str) -> commands.Command:
-    """Return the command of that name. Raises UsageError with near names, if there is none."""
+    """Return the command ``topic``. Raises UsageError, with similar names, if there is none."""
     command = commands.find(topic)
     if command is None:
         from kirsch.commands import guides
@@ -54,7 +54,7 @@ def _topic_list() -> str:
 
 
 def _print_guide(topic: str, words: list[str]) -> None:
-    """Print a guide, on a terminal through its pager. Raises UsageError if it has no section about ``words``."""
+    """Print a guide, through the pager if on a terminal. Raises UsageError if no section matches ``words``."""
     import shutil
     import sys
 
@@ -71,14 +71,14 @@ def _print_guide(topic: str, words: list[str]) -> None:
         import os
         import pydoc
 
-        os.environ.setdefault("LESS", "FR")  # no pager for what fits the screen; headings stay bold
+        os.environ.setdefault("LESS", "FR")  # no pager for text that fits the screen; bold headings
         pydoc.pager(f"{text}\n")
     else:
         print_output(text)
 
 
 def _setting(topic: str) -> str | None:
-    """Return all about a setting, by its name or a flag of its; None if there is none."""
+    """Return the description of a setting, by its name or flag; None if there is none."""
     import textwrap
 
     for each in SETTINGS:
@@ -123,7 +123,7 @@ def help_text() -> str:
     """Return the text of ``kirsch --help``: a screen of 80 columns with the most important settings."""
     rows = []
     for each in (BY_NAME[name] for name in _COMMON):
-        # The short flag and the long one; the names of other servers are in --help-all.
+        # Show the first short flag and Kirsch's long flag; --help-all has the names of other servers too.
         flags = [*(flag for flag in each.flags[:1] if flag[1] != "-"), each.flags[-1]]
         rows.append((f"{', '.join(flags)} {each.metavar}".strip(), each.summary))
     width = max(len(flags) for flags, _ in rows)

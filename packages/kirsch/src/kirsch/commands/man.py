@@ -92,7 +92,7 @@ Settings, looked for in the current directory."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the subcommand with what follows its name, and return its exit status. Raises UsageError."""
+    """Run the subcommand with the words after its name; return its exit status. Raises UsageError."""
     if "-h" in argv or "--help" in argv:
         print_output(HELP)
         return 0
@@ -105,7 +105,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def page(present: dict[str, Command]) -> str:
-    """Return the page as troff, in the macros of man(7), with the commands ``present``."""
+    """Return the page in troff with man(7) macros, with the commands ``present``."""
     lines = [_HEAD, ".SH COMMANDS"]
     for name, command in present.items():
         lines += [".TP", f".B kirsch {name}", _text(command.summary)]
@@ -136,7 +136,7 @@ def page(present: dict[str, Command]) -> str:
 
 
 def _text(prose: str) -> str:
-    """Return a paragraph: sentences on lines of their own, none of which is taken for a macro."""
+    """Return a troff paragraph with one sentence per line; no line can be taken for a macro."""
     lines = _escaped(prose).replace(". ", ".\n").split("\n")
     return "\n".join(rf"\&{line}" if line.startswith((".", "'")) else line for line in lines)
 

@@ -1,4 +1,4 @@
-"""Standard output of the commands: text that a reader may close early, and tables."""
+"""Output of the commands: printing to a standard output that may be closed early, and tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def print_output(text: str) -> None:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
     except OSError as error:
-        # Otherwise the interpreter would try to write the buffered rest at its exit, and print an error.
+        # Otherwise the interpreter would write the rest of the buffer at its exit, and print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
             raise StartupError(EXIT_FAILED, f"cannot write to standard output: {error.strerror}") from None

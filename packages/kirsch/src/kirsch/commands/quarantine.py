@@ -1,4 +1,4 @@
-"""``kirsch quarantine``: list the routes that a running server has in quarantine, or lift them.
+"""``kirsch quarantine``: list the quarantined routes of a running server, or lift the quarantine.
 
 It reads the scoreboard of a supervisor on this machine. A user who may send the supervisor signals may also do this.
 """
@@ -16,13 +16,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# The supervisor looks a few times a second.
+# How many seconds the command waits for the supervisor, which checks for requests a few times a second.
 _PATIENCE_SECONDS = 10.0
 _STEP_SECONDS = 0.05
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; return 0, 1 where no server answers, or 2 for a wrong command line."""
+    """Run the command; return 0, 1 if no server responds, or 2 for a wrong command line."""
     parser = top.Parser(
         prog="kirsch quarantine",
         description="List the routes that a server answers with 503 because they have crashed workers; lift them.",

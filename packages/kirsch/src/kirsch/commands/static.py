@@ -1,6 +1,5 @@
-"""``kirsch static compress``: writes compressed copies beside static files.
-
-The engine sends them to clients that accept them (docs/static.md).
+"""``kirsch static compress``: write compressed copies of static files. The engine sends these copies to clients that
+accept them (docs/static.md).
 """
 
 from __future__ import annotations
@@ -34,21 +33,21 @@ shorter.
 
 Exit status: 0, or 1 when a file could not be read or written."""
 
-# Extensions of what is not compressed already.
+# The extensions of files that are not compressed by their format.
 _EXTENSIONS = (
     "atom bmp cjs css csv eot geojson gltf htm html ico ics js json jsonld map md mjs otf rss rtf svg toml ttf txt vtt "
     "wasm webmanifest xhtml xml xsl yaml yml"
 )
 
-# A response of fewer bytes is one packet, whatever its length.
+# A response with fewer bytes fits one packet, so that compression saves nothing.
 _LEAST_BYTES = 500
 
-# A copy has to be so much shorter that decompressing it pays.
+# A copy must be at most this fraction of the original, to be worth decompressing.
 _MOST_SHARE = 0.95
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the subcommand with what follows its name, and return its exit status. Raises UsageError, StartupError."""
+    """Run the subcommand with the words after its name; return its exit status. Raises UsageError and StartupError."""
     words = [word for word in argv if word != "--fast"]
     if not argv or "-h" in argv or "--help" in argv:
         print_output(HELP)
@@ -69,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def compress(directories: Sequence[str], *, fast: bool = False) -> int:
-    """Compress what is beneath ``directories``, print what has been done, and return the exit status."""
+    """Compress the files below ``directories``, print the results, and return the exit status."""
     encoders, missing = _encoders(fast=fast)
     totals = {suffix: [0, 0, 0, 0] for suffix in encoders}
     failures = 0
@@ -94,12 +93,12 @@ def compress(directories: Sequence[str], *, fast: bool = False) -> int:
 
 
 def _encoders(*, fast: bool) -> tuple[dict[str, Encode], dict[str, str]]:
-    """Return the compressing function of each suffix, and for each suffix without a module the package to install."""
+    """Return the compression function for each suffix; and for each unavailable suffix, the package to install."""
     import gzip
 
     encoders: dict[str, Encode] = {}
     missing = {}
-    # Without a time of its own, the same content has the same bytes.
+    # Without a timestamp, so that equal content gives equal bytes.
     encoders[".gz"] = lambda data: gzip.compress(data, 6 if fast else 9, mtime=0)
     try:
         brotli = __import__("brotli")
@@ -108,7 +107,7 @@ def _encoders(*, fast: bool) -> tuple[dict[str, Encode], dict[str, str]]:
         missing[".br"] = "pip install brotli"
     level = 9 if fast else 19
     try:
-        # A module of Python 3.14, unless that was built without libzstd.
+        # A module of Python 3.14, if that was built with libzstd.
         zstd = __import__("compression.zstd", fromlist=["compress"])
         encoders[".zst"] = lambda data: zstd.compress(data, level)
     except ImportError:
@@ -136,7 +135,7 @@ def _files(directories: Sequence[str]) -> Iterator[str]:
 
 
 def _compress(path: str, copy: str, encode: Encode) -> tuple[int, int, int, int] | None:
-    """Write ``copy``. Return (written, up to date, bytes before, bytes after); None if it is of no use."""
+    """Write ``copy``. Return (written, up to date, bytes before, bytes after); None if compression is not worth it."""
     found = os.lstat(path)
     if not stat.S_ISREG(found.st_mode) or found.st_size < _LEAST_BYTES:
         return None
@@ -151,13 +150,13 @@ def _compress(path: str, copy: str, encode: Encode) -> tuple[int, int, int, int]
     if len(encoded) > len(data) * _MOST_SHARE:
         return None
     folder, name = os.path.split(copy)
-    # The dot keeps the server from serving the file while it is written.
+    # The server does not serve names with a leading dot, so not this incomplete file.
     temporary = os.path.join(folder, f".{name}.{os.getpid()}")
     try:
         with open(temporary, "xb") as file:
             file.write(encoded)
         os.chmod(temporary, stat.S_IMODE(found.st_mode))
-        # The time of what was read: a file that has changed since is newer.
+        # The time of the content that was read: a file that has changed since is newer.
         os.utime(temporary, ns=(found.st_atime_ns, found.st_mtime_ns))
         os.replace(temporary, copy)
     except BaseException:

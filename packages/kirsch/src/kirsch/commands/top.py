@@ -1,8 +1,8 @@
 """``kirsch top``: a live view of a running server in the terminal; with ``--once`` a page of plain text.
 
 The data comes from ``--metrics-bind`` (``http://HOST:PORT``, ``HOST:PORT`` or ``unix:PATH``). On the same machine it
-can also come from the scoreboard of a supervisor, without such an address: an unnamed file among the supervisor's
-descriptors. A user who may send the supervisor signals may also read it.
+can also come directly from the scoreboard of a supervisor: an unnamed file among its descriptors. A user who may send
+signals to the supervisor may also read it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kirsch.monitor.scoreboard import Scoreboard
 
     StatusReport = dict[str, Any]
-    # The name of a style below, and a line of text.
+    # The name of a style and a line of text.
     Line = tuple[str, str]
 
 _SECONDS_MAX = 3600.0
@@ -45,8 +45,8 @@ _FIND = "start the server with --metrics-bind 127.0.0.1:9100 and name that addre
 
 
 class TopError(Exception):
-    """There is nothing to show. ``problem`` says why, and ``remedy`` what to do, if that is to be said of ``top``
-    alone."""
+    """Raised if there is no data. ``problem`` is the reason, and ``remedy`` the advice, which is only shown by
+    ``top``."""
 
     def __init__(self, problem: str, remedy: str = "") -> None:
         super().__init__(f"{problem}; {remedy}" if remedy else problem)
@@ -54,17 +54,17 @@ class TopError(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of a command's flags. ``prog`` is the command: ``kirsch top``."""
+    """A parser for the flags of a command. ``prog`` is the command, such as ``kirsch top``."""
 
     def error(self, message: str) -> NoReturn:
-        """Write one line, as the server's own command line does, without the usage before it, and exit."""
+        """Print the error in one line, like the server's command line, without usage, and exit."""
         message = message.replace("unrecognized arguments: -", "there is no flag -")
         reports.write_stderr(f"{self.prog}: {message}; {self.prog} --help tells more")
         self.exit(2)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; return 0, 1 where no server answers, or 2 for a wrong command line."""
+    """Run the command; return 0, 1 if no server responds, or 2 for a wrong command line."""
     parser = Parser(
         prog="kirsch top",
         description="Watch a running server: requests, latencies, workers, and slow requests while they run.",
@@ -94,7 +94,7 @@ def main(argv: Sequence[str]) -> int:
         if chosen.once or not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
             report = look()
             if report["running"] is None:
-                time.sleep(_SHOWING_SECONDS)  # the first read asks the workers, which publish requests once a second
+                time.sleep(_SHOWING_SECONDS)  # the first read makes the workers publish their requests, once a second
                 report = look()
             _print(report)
         else:
@@ -125,7 +125,7 @@ def _seconds(text: str) -> float:
 
 
 def _source(address: str | None, pid_file: str | None) -> Callable[[], StatusReport]:
-    """Return a function that returns the next report. Both raise TopError."""
+    """Return a function that fetches the next report. Both raise TopError."""
     if pid_file:
         return _of_process(pid_in(pid_file))
     if not address:
@@ -146,7 +146,7 @@ def pid_in(path: str) -> int:
 
 
 def _of_address(address: str) -> Callable[[], StatusReport]:
-    """Read reports over HTTP."""
+    """Return a function that fetches reports over HTTP."""
     import http.client
     import json
     import socket
@@ -194,7 +194,7 @@ def _of_address(address: str) -> Callable[[], StatusReport]:
 
 
 def _of_process(pid: int) -> Callable[[], StatusReport]:
-    """Read reports from the scoreboard of a supervisor on this machine."""
+    """Return a function that reads reports from the scoreboard of the supervisor ``pid`` on this machine."""
     from kirsch.monitor.status_page import SAMPLE_SECONDS, Status
 
     board = board_of(pid)
@@ -233,7 +233,7 @@ def board_of(pid: int) -> Scoreboard:
 
 
 def _scoreboards(pid: int) -> Iterator[str]:
-    """Yield the paths of a process's descriptors that are scoreboards. Raises OSError."""
+    """Yield the paths in /proc of a process's descriptors that are scoreboards. Raises OSError."""
     folder = f"/proc/{pid}/fd"
     for name in os.listdir(folder):
         path = f"{folder}/{name}"
@@ -246,7 +246,7 @@ def _look_at(path: str) -> Scoreboard:
     """Open the scoreboard at ``path``. Raises OSError or LayoutError."""
     from kirsch.monitor.scoreboard import Scoreboard
 
-    # Writable, to ask the workers to publish their running requests.
+    # Writable, because a mark asks the workers to publish their running requests.
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         return Scoreboard.attach(fd)
@@ -255,7 +255,7 @@ def _look_at(path: str) -> Scoreboard:
 
 
 def only_supervisor() -> int:
-    """Return the pid of the supervisor whose scoreboard this user may read, if there is one alone. Raises TopError."""
+    """Return the pid of the only supervisor whose scoreboard this user may read. Raises TopError."""
     from kirsch.monitor.scoreboard import LayoutError
 
     found: dict[int, str] = {}
@@ -265,7 +265,7 @@ def only_supervisor() -> int:
         with contextlib.suppress(OSError, LayoutError):
             for path in _scoreboards(int(name)):
                 board = _look_at(path)
-                if board.pid == int(name):  # its children have the same descriptor open
+                if board.pid == int(name):  # its children have the same descriptor
                     found[board.pid] = board.application
     if not found:
         raise TopError("this user can read no supervisor of Kirsch here", _FIND)
@@ -279,13 +279,14 @@ def only_supervisor() -> int:
 
 
 def render(report: StatusReport, width: int, *, unicode: bool = True, stack_max: int = 4) -> list[Line]:
-    """Render a report as lines of at most ``width`` characters, the most important first; of stacks the inner end."""
+    """Render a report as lines of at most ``width`` characters, the most important first. Long stacks keep the inner
+    frames."""
     lines = [*_head(report, width, unicode), ("", ""), *_workers(report, width)]
     lines += [*_running(report, stack_max), *_slow(report, stack_max)]
     return [(style, _fit(text, width)) for style, text in lines]
 
 
-# Between mounted applications of both interfaces: "shop:app at /shop (WSGI), api:app at /api (ASGI)".
+# The separator between mounted applications: "shop:app at /shop (WSGI), api:app at /api (ASGI)".
 _BETWEEN = re.compile(r"(?<=\((?:WSGI|ASGI)\)), ")
 
 
@@ -378,7 +379,7 @@ def _running(report: StatusReport, stack_max: int) -> Iterator[Line]:
         yield "head", "RUNNING NOW"
     for request in report["running"] or []:
         yield "", f"{span(request['age'])} {request['state']}: {_title(request)}"
-        # A frame usually has two lines, the second of which is the code.
+        # A frame usually has two lines; the second is the code.
         for line in request["stack"][-stack_max // 2 :]:
             yield "faint", f"  {line}"
 
@@ -403,7 +404,7 @@ def _slow(report: StatusReport, stack_max: int) -> Iterator[Line]:
 
 
 def _at_most(seconds: float | None, *, unicode: bool) -> str:
-    """``≤250 ms``: an upper bound of a quantile. Two digits, rounded up, because it would be no bound otherwise."""
+    """Format an upper bound of a quantile (``≤250 ms``) with two digits, rounded up so that it remains a bound."""
     if not seconds:
         return "-" if seconds is None else span(seconds)
     digit = 10.0 ** (math.floor(math.log10(seconds)) - 1)
@@ -413,7 +414,7 @@ def _at_most(seconds: float | None, *, unicode: bool) -> str:
 
 
 def short(number: float) -> str:
-    """``12``, ``1.5``, ``12.3k``, ``4.5M``."""
+    """Format a number: ``12``, ``1.5``, ``12.3k``, ``4.5M``."""
     for least, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if number >= least:
             return f"{number / (1e3 if unit == 'k' else least):.1f}{unit}"
@@ -421,7 +422,7 @@ def short(number: float) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """``-``, ``850 us``, ``12 ms``, ``1.5 s``, ``3 min``, ``2h05m``, ``3d04h``."""
+    """Format a duration: ``-``, ``850 us``, ``12 ms``, ``1.5 s``, ``3 min``, ``2h05m``, ``3d04h``."""
     if seconds is None:
         return "-"
     if seconds < 0.001:
@@ -449,7 +450,7 @@ def _bar(part: float, size: int, unicode: bool) -> str:
 
 
 def _spread(left: str, right: str, width: int) -> str:
-    """Both ends of a line; where there is too little room, only the left one."""
+    """Return a line with both texts at its ends; only the left one if there is too little room."""
     room = width - len(left)
     return left + (right.rjust(room) if len(right) + 1 <= room else " " * max(room, 0))
 
@@ -459,7 +460,7 @@ def _fit(text: str, width: int) -> str:
 
 
 def _clean(text: str) -> str:
-    """Remove control characters, which could move the cursor, from a text of other origin."""
+    """Replace control characters, which could move the cursor, in text from other sources."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
@@ -474,12 +475,13 @@ def _print(report: StatusReport) -> None:
     try:
         print(text, flush=True)  # noqa: T201 - that is what it is for
     except BrokenPipeError:
-        # Otherwise the interpreter would try to write the buffered rest at its exit, and print an error.
+        # Otherwise the interpreter would write the rest of the buffer at its exit, and print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _size() -> tuple[int, int]:
-    """Columns and lines of the terminal now. COLUMNS and LINES are not used, because they do not change with it."""
+    """Return the columns and lines of the terminal. COLUMNS and LINES are ignored, because they do not follow a
+    resize."""
     try:
         size = os.get_terminal_size(sys.stdout.fileno())
     except OSError:
@@ -492,7 +494,7 @@ def _speaks_unicode() -> bool:
 
 
 class _Screen:
-    """The terminal, during :meth:`run`; its state is restored in every case."""
+    """The terminal during :meth:`run`. Its state is always restored."""
 
     def __init__(self, look: Callable[[], StatusReport], interval: float) -> None:
         self._look = look
@@ -511,7 +513,7 @@ class _Screen:
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         handlers = {
-            signal.SIGWINCH: lambda *_: None,  # the byte in the pipe wakes the loop
+            signal.SIGWINCH: lambda *_: None,  # no action: the byte in the pipe wakes the loop
             signal.SIGTERM: _leave,
             signal.SIGHUP: _leave,
         }
@@ -520,7 +522,7 @@ class _Screen:
         try:
             tty.setcbreak(stdin)
             keys = termios.tcgetattr(stdin)
-            keys[6][termios.VSUSP] = b"\0"  # Ctrl-Z would leave the alternate screen in place
+            keys[6][termios.VSUSP] = b"\0"  # disable Ctrl-Z, which would leave the alternate screen visible
             termios.tcsetattr(stdin, termios.TCSANOW, keys)
             self._write(_ENTER)
             due = time.monotonic() + self._interval
@@ -562,7 +564,7 @@ class _Screen:
         if self._trouble:
             lines.insert(1, ("bad", _fit(self._trouble, width)))
         shown = [f"\x1b[K{_STYLES[style]}{text}\x1b[0m" for style, text in lines[:height]]
-        # Overwrites the previous screen, which avoids flicker. No line end after the last line, which would scroll.
+        # Overwrite the previous screen, to avoid flicker. No line end after the last line, which would scroll.
         self._write("\x1b[H" + "\n".join(shown) + "\x1b[J")
 
     def _write(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The configuration of the app, which Django finds by itself, and a check of its place."""
+"""The configuration of the Django app, which Django finds automatically, and a check of its position."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from django.core.management import get_commands
 
 
 class KirschConfig(AppConfig):
-    """The app ``kirsch.django``."""
+    """The configuration of the app ``kirsch.django``."""
 
     name = "kirsch.django"
     label = "kirsch_django"
     verbose_name = "Kirsch"
 
     def ready(self) -> None:
-        """Register the check."""
+        """Register the check of INSTALLED_APPS."""
         checks.register(check_order)
 
 

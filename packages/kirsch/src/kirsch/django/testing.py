@@ -1,4 +1,4 @@
-"""Django's side of the pytest fixture ``kirsch_server``: the application, the test database, the allowed hosts."""
+"""The Django part of the pytest fixture ``kirsch_server``: the application, the test database, the allowed hosts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _LOCK = threading.Lock()
 
 
 def application_under_test() -> Callable[..., Any]:
-    """Return the project's application, ASGI if only ASGI_APPLICATION is set, with static files in front of it."""
+    """Return the project's application (ASGI if only ASGI_APPLICATION is set), wrapped by the handler of static
+    files."""
     with_static = "django.contrib.staticfiles" in settings.INSTALLED_APPS
     if getattr(settings, "ASGI_APPLICATION", None) and not settings.WSGI_APPLICATION:
         from django.contrib.staticfiles.handlers import ASGIStaticFilesHandler
@@ -37,10 +38,9 @@ def application_under_test() -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def shared_database(server: LiveServer) -> Iterator[None]:
-    """Let the threads of ``server`` use this thread's connections to databases in memory, which no other can see.
-
-    The address of the server is an allowed host meanwhile. The connections stay shared until the server ends, because
-    its threads keep them.
+    """Let the threads of ``server`` use this thread's connections to in-memory databases, which other connections
+    cannot see. Meanwhile the server's address is an allowed host. The connections stay shared until the server ends,
+    because its threads keep them.
     """
     ours = {alias: connections[alias] for alias in connections}
     shared = []
@@ -55,12 +55,12 @@ def shared_database(server: LiveServer) -> Iterator[None]:
                 connections[alias] = connection
 
     def close(**_: Any) -> None:
-        # A thread of the server lives on, and the test database cannot be removed while a connection to it is open.
+        # A thread of the server continues, and the test database cannot be removed while a connection is open.
         for connection in connections.all(initialized_only=True):
             if connection not in shared:
                 connection.close()
 
-    # Django sends the signals in the thread that will run the view, with ASGI too.
+    # Django sends these signals in the thread that runs the view, with ASGI too.
     request_started.connect(share, weak=False)
     request_finished.connect(close, weak=False)
     try:

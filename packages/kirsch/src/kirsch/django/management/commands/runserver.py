@@ -1,4 +1,4 @@
-"""``manage.py runserver`` with Kirsch as the server: Django's command, its options, its reloader and its messages."""
+"""``manage.py runserver`` with Kirsch: Django's command with its options, reloader and messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOGGER = logging.getLogger("django.server")
 
 
 class RunserverCommand(DjangoCommand):
-    """The command. ASGI is served if ASGI_APPLICATION is set, unless ``--wsgi`` is given."""
+    """The command. It serves ASGI if ASGI_APPLICATION is set and ``--wsgi`` is not given."""
 
     help = "Starts Kirsch as a web server for development, and also serves static files."
 
@@ -49,10 +49,10 @@ class RunserverCommand(DjangoCommand):
         )
 
     def run(self, **options: Any) -> None:
-        """Open the sockets before the reloader starts the process that serves on them."""
+        """Open the sockets before the reloader starts the child process that serves on them."""
         if options["use_reloader"] and os.environ.get(DJANGO_AUTORELOAD_ENV) != "true":
             try:
-                # The port that the system has chosen, if it was 0, is that of every process to come.
+                # If the port is 0, use the port that the system has chosen in all child processes too.
                 self.port: str = str(development.open_sockets(development.address(self.addr, int(self.port))))
             except OSError as error:
                 self.stderr.write(f"Error: {error.strerror or error}")
@@ -65,7 +65,7 @@ class RunserverCommand(DjangoCommand):
         super().inner_run(*args, **options)
 
     def get_handler(self, *args: Any, **options: Any) -> Any:
-        """Return the application, behind the one for static files if these should be served."""
+        """Return the application, wrapped by the handler of static files if these should be served."""
         use_asgi = options.get("use_asgi")
         if use_asgi is None:
             use_asgi = bool(getattr(settings, "ASGI_APPLICATION", None))
@@ -86,7 +86,7 @@ class RunserverCommand(DjangoCommand):
 
 
 def _server_class(use_threading: bool) -> type[Any]:
-    """Return the class that Django's ``run`` makes its server of."""
+    """Return the server class for Django's ``run``."""
     threads = {} if use_threading else {"threads": 1}
 
     class KirschServer(_DevelopmentServer):
@@ -96,26 +96,26 @@ def _server_class(use_threading: bool) -> type[Any]:
 
 
 class _DevelopmentServer:
-    """Has the interface of Django's WSGIServer, as far as ``django.core.servers.basehttp.run`` uses it."""
+    """A class with the parts of WSGIServer's interface that Django's ``basehttp.run`` uses."""
 
     options: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(self, server_address: tuple[str, int], _handler_class: object, ipv6: bool = False) -> None:  # noqa: ARG002
         self.binds = development.binds(development.address(*server_address))
-        # It listens before Django says where, so that the message comes after an error.
+        # Listen before Django prints the address, so that an error comes first.
         self.server = Server(_not_set, self.binds, access_logger=_log_access, **self.options)
         self.server.listen()
         where = self.server.addresses[0]
         self.server_port = where[1] if not isinstance(where, str) else 0
 
     def set_app(self, app: Any) -> None:
-        """Serve this application on the sockets that are open."""
+        """Serve ``app`` on the open sockets."""
         listeners = self.server._listeners
         self.server = Server(app, self.binds, access_logger=_log_access, **self.options)
         self.server.adopt(listeners)
 
     def serve_forever(self) -> None:
-        """Serve until a signal, or the reloader, ends it."""
+        """Serve until a signal or the reloader stops the server."""
         development.serve(self.server)
 
 
@@ -124,7 +124,7 @@ def _not_set(environ: object, start_response: object) -> Any:
 
 
 def _log_access(_line: str, atoms: dict[str, str]) -> None:
-    """Log a request as Django's server does: its formatter colours the line by the status."""
+    """Log a request like Django's server, whose formatter colours the line by status."""
     status = int(atoms["s"]) if atoms["s"].isdigit() else 0
     level = logging.ERROR if status >= 500 else logging.WARNING if status >= 400 else logging.INFO
     extra = {"status_code": status, "server_time": time.strftime("%d/%b/%Y %H:%M:%S")}
