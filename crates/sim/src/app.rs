@@ -1,6 +1,6 @@
-//! The application as the engine sees it, and the records of all requests.
+//! The simulated application as the engine sees it ([`engine::App`]), and the records of all requests.
 //!
-//! Nothing here takes time: the application handles its requests in [`crate::threads::driver`].
+//! Nothing here takes virtual time: [`crate::threads::driver`] runs the application's calls.
 
 use crate::clock::{Micros, SLACK, Shared, micros};
 use crate::frames::Simulated;
@@ -19,23 +19,23 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use wire::message::{Client, PartialRequestLine, RequestHead};
 use wire::websocket::{Kind, Opening};
 
-/// The message of a panic of the application that the plan has.
+/// The message of a panic of the application that is part of the plan.
 const PLANNED_PANIC: &str = "as planned";
-/// The engine's report of a response that was completed and is empty.
+/// The engine's report of a response that was completed although it is empty.
 const EMPTY_RESPONSE: &str = "a response was called done and is empty";
 
-/// How a call ended.
+/// The way in which a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallEnd {
     /// The whole response was written.
     Whole,
-    /// The server's own page was sent.
+    /// A page of the server was sent, with this status.
     Refused(u16),
     /// The response was cut.
     Cut,
     /// The application panicked when the head of the request arrived.
     Panicked,
-    /// The engine took the response away from the application, because its peer was gone or too slow.
+    /// The engine dropped the suspended response, because its peer was gone or too slow.
     Abandoned,
 }
 
@@ -51,14 +51,14 @@ pub(crate) struct Late {
 pub(crate) struct Job {
     pub(crate) id: usize,
     pub(crate) connection: usize,
-    /// The thread that the call stays on.
+    /// The thread to which the call is bound.
     pub(crate) worker: usize,
-    /// Set while the call runs, not while it is suspended.
+    /// The ticket; `None` while the call is suspended.
     pub(crate) ticket: Option<Ticket>,
-    /// Index of the next operation.
+    /// The index of the next operation.
     pub(crate) at: usize,
     pub(crate) written: usize,
-    /// Body bytes that the current operation has read.
+    /// The number of body bytes that the current operation has read.
     pub(crate) read: usize,
 }
 
@@ -66,27 +66,27 @@ pub(crate) struct Job {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     pub(crate) connection: Option<usize>,
-    /// When its head had arrived.
+    /// The time when the head had arrived.
     pub(crate) begun: Option<Micros>,
-    /// When it could be called.
+    /// The time when the request was ready to be passed to the application.
     pub(crate) ready: Option<Micros>,
     /// True if a poll left the request in the queue.
     pub(crate) was_queued: bool,
     pub(crate) called: Option<Micros>,
-    /// When the engine dropped it, and the status that its peer got.
+    /// The time when the engine gave up the request, and the status that the peer received.
     pub(crate) dismissed: Option<(Micros, Option<u16>)>,
-    /// When the last bytes had arrived from its peer by then.
+    /// The time by then at which the last bytes had arrived from the peer.
     pub(crate) last_arrival: Micros,
     pub(crate) ended: Option<(Micros, CallEnd)>,
-    /// Body bytes that the application has received.
+    /// The number of body bytes that the application has received.
     pub(crate) read: usize,
-    /// True if its call never returns.
+    /// True if the call never returns.
     pub(crate) hangs: bool,
-    /// True while its call is suspended, and neither its resumption nor its abandonment has begun.
+    /// True while the call is suspended, and has been neither resumed nor abandoned.
     pub(crate) is_suspended: bool,
-    /// Set if its call has missed its deadline.
+    /// The missed deadline of the call; `None` if it has missed none.
     pub(crate) late: Option<Late>,
-    /// Messages that the engine has made of frames, and those that the application has taken.
+    /// The numbers of messages that the engine has received, and that the application has taken.
     pub(crate) arrived: usize,
     pub(crate) taken: usize,
 }
@@ -94,23 +94,23 @@ pub(crate) struct Record {
 /// The recorded history of a connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionRecord {
-    /// Its requests whose heads have arrived.
+    /// The requests of the connection whose heads have arrived.
     pub(crate) begun: Vec<usize>,
-    /// When the engine answered bytes that never became a request, and the status.
+    /// The time when the engine answered bytes that never became a request, and the status.
     pub(crate) refused: Option<(Micros, u16)>,
-    /// The application's object exists.
+    /// True while the application's object for the connection exists.
     pub(crate) is_open: bool,
 }
 
-/// Counts living objects. The engine may drop a chunk in any poll, but not in a tick.
+/// The counts of objects of the application. The engine may drop a chunk in any poll, but not in a tick.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) is_ticking: AtomicBool,
     pub(crate) dropped_in_tick: AtomicU64,
-    /// Bytes of chunks for each request.
+    /// The number of bytes in living chunks, for each request.
     pub(crate) deferred: Vec<AtomicI64>,
     pub(crate) alive: AtomicI64,
-    /// Requests and responses that were dropped instead of given back.
+    /// The number of requests and responses that were dropped instead of being returned.
     pub(crate) lost: AtomicU64,
 }
 
@@ -160,7 +160,7 @@ impl Drop for Chunk {
     }
 }
 
-/// Something that the engine has to give back. Dropped without that, it counts as lost.
+/// A marker of an object that the engine has to return. If it is dropped first, it counts as lost.
 #[derive(Debug)]
 pub(crate) struct Returnable {
     is_given_back: bool,
@@ -187,7 +187,7 @@ impl Drop for Returnable {
     }
 }
 
-/// The application's object of a connection.
+/// The application's object for a connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionObject {
     pub(crate) number: usize,
@@ -208,7 +208,7 @@ pub(crate) struct SuspendedCall {
     pub(crate) returnable: Returnable,
 }
 
-/// A message of a WebSocket that the application has not taken.
+/// A message of a WebSocket that the application has not taken yet.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) kind: Kind,
@@ -224,7 +224,7 @@ impl Message {
 }
 
 impl Drop for Message {
-    // The engine drops the messages that no call takes any more.
+    // The engine drops messages that no call will take.
     fn drop(&mut self) {
         self.ledger.alive.fetch_sub(1, Ordering::Relaxed);
     }
@@ -239,14 +239,14 @@ pub(crate) struct Records<P> {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) requests: Vec<Record>,
     pub(crate) connections: Vec<ConnectionRecord>,
-    /// Threads that were woken within a call; with an event loop, calls.
+    /// The threads that were woken within a call; with an event loop, the calls.
     pub(crate) woken: Vec<usize>,
-    /// Requests that have become ready since they were taken last.
+    /// The requests that have become ready since this list was last taken.
     pub(crate) ready: Vec<usize>,
-    /// Number of responses that the engine has sent itself.
+    /// The number of responses that the engine has made by itself.
     pub(crate) refusals: u64,
     pub(crate) pauses_reported: u64,
-    /// Panics of the application that the engine has contained, and that the plan has.
+    /// The number of planned panics of the application that the engine has caught.
     pub(crate) panics: u64,
 }
 
@@ -276,8 +276,8 @@ impl<P: Simulated> Records<P> {
         self.ready.push(id);
     }
 
-    /// Records the call of a request. Checks that this is the first one, not too late, and that its peer is still
-    /// there.
+    /// Records the call of a request. Checks that it is the request's first call, that it is not too late, and that the
+    /// peer has not left.
     pub(crate) fn call(&mut self, asked: QueuedRequest, left_at: Option<Micros>) -> usize {
         let (now, id) = (self.shared.now(), asked.id);
         asked.returnable.give_back();
@@ -291,7 +291,7 @@ impl<P: Simulated> Records<P> {
         if record.was_queued && left_at.is_some() {
             self.shared.fail(|| format!("request {id} is called, whose peer had left while it was queued"));
         }
-        // The reset of a request of HTTP/2 may have been received with it, and not have been read.
+        // With HTTP/2, the engine may have received a reset together with the request, but not read it yet.
         let network = self.network.borrow();
         let is_reset = network.seen_resets.contains(&id) || !self.plan.is_http2 && network.has_received_reset(id);
         if record.was_queued && is_reset {
@@ -333,7 +333,7 @@ impl<P: Simulated> Records<P> {
         }
     }
 
-    /// Checks a message that the application takes: whole, right, and the next one.
+    /// Checks a message that the application takes: it must be complete, correct, and the next one.
     pub(crate) fn take_message(&mut self, id: usize, kind: Kind, bytes: &[u8]) {
         let record = &mut self.requests[id];
         let number = record.taken;
@@ -343,7 +343,7 @@ impl<P: Simulated> Records<P> {
         }
     }
 
-    /// Records how the call of a request ends.
+    /// Records the way in which the call of a request ended.
     pub(crate) fn end(&mut self, id: usize, how: CallEnd) {
         self.shared.trace(|| format!("request {id} ends: {how:?}"));
         if self.requests[id].ended.replace((self.shared.now(), how)).is_some() {
@@ -388,7 +388,7 @@ impl<P: Simulated> App for Records<P> {
             self.shared.fail(|| format!("message {number} of call {id} arrives behind {arrived} others"));
         }
         record.arrived = number + 1;
-        // The one that the application is taking is not counted as taken yet.
+        // The message that the application is just taking is not counted as taken yet.
         let waiting = (record.arrived - record.taken).saturating_sub(1);
         let queue = self.plan.config.websocket.as_ref().map_or(0, |config| config.queue);
         if waiting > queue {
@@ -423,7 +423,7 @@ impl<P: Simulated> App for Records<P> {
         let records = &mut self.connections[connection.number];
         let expected = self.plan.connections.iter().flat_map(|peer| &peer.requests).any(|&other| other == id);
         if P::MULTIPLEXED {
-            // It is not known here whether the exchange of a suspended call is over.
+            // A suspended call is not counted, because its exchange may already have ended.
             let is_out = |record: &Record| {
                 record.ended.is_none() && record.dismissed.is_none() && !record.is_suspended && record.late.is_none()
             };
@@ -432,7 +432,7 @@ impl<P: Simulated> App for Records<P> {
                 self.shared.fail(|| format!("request {id} begins beside {count} others: {:?}", records.begun));
             }
         } else if let Some(&before) = records.begun.last() {
-            // Requests of one connection come one after the other.
+            // The requests of one connection must begin one after the other.
             if before + 1 != id || self.requests[before].ended.is_none() || self.requests[before].late.is_some() {
                 self.shared.fail(|| format!("request {id} begins behind {before}, {:?}", self.requests[before]));
             }
@@ -451,11 +451,11 @@ impl<P: Simulated> App for Records<P> {
             record.ended = Some((now, CallEnd::Panicked));
             self.panics += 1;
             returnable.give_back();
-            // The engine has to contain it. No hook of the process reports it, because it is planned.
+            // The engine must catch this panic. `resume_unwind` calls no panic hook, because the panic is planned.
             std::panic::resume_unwind(Box::new(PLANNED_PANIC));
         }
         if self.plan.requests[id].body == 0 || !self.plan.config.buffer_bodies {
-            // A chunked body that is empty is reported all the same.
+            // An empty chunked body is reported like any other.
             if !matches!(head.body, wire::message::BodyLength::Unknown) || !self.plan.config.buffer_bodies {
                 self.make_ready(id);
             }
@@ -559,7 +559,7 @@ impl<P: Simulated> App for Records<P> {
 
 impl Drop for ConnectionObject {
     fn drop(&mut self) {
-        // A connection's object is dropped with the connection, not given back.
+        // A connection's object is dropped with the connection, not returned.
         self.alive.is_given_back = true;
     }
 }

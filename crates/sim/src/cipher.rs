@@ -1,30 +1,31 @@
-//! A cipher that a test can read: for encrypted transports without cryptography.
+//! A scripted cipher without cryptography, for tests of encrypted transports.
 //!
-//! A record is its kind (1 byte), the length of its payload (2 bytes) and the payload with each bit inverted. The client
-//! begins with a hello, which names the protocols that it offers, each followed by a line end; the server's hello names
-//! the first of them. Then both may send data. A record that asks for an echo is answered whatever the connection does.
+//! A record is its kind (1 byte), the length of its payload (2 bytes) and the payload with each bit inverted. The
+//! client begins with a hello, whose payload lists the protocols that it offers, each followed by a line feed; the
+//! server's hello names the first of them. After that, both may send data. A record that asks for an echo is answered
+//! in any state of the connection.
 
 use engine::{Cipher, CipherFault};
 
-/// The beginning of each side.
+/// The first record of each side.
 pub const HELLO: u8 = b'h';
 /// Bytes of the protocol.
 pub const DATA: u8 = b'd';
-/// A question, and the answer to it.
+/// A request for an echo, or the echo.
 pub const ECHO: u8 = b'e';
-/// The end of a side.
+/// The end of one side's data.
 pub const CLOSE: u8 = b'c';
-/// The server has not understood.
+/// A record by which the server reports an error.
 pub const ALERT: u8 = b'a';
 
 /// The maximum number of bytes in a record's payload.
 pub const RECORD: usize = 16 << 10;
-/// The work of a handshake, in units of the engine's meter, as that of the real cipher.
+/// The work of a handshake in units of the engine's meter, the same as of the real cipher.
 const HANDSHAKE_WORK: u64 = 200 << 10;
-/// The bytes before the payload.
+/// The number of bytes before the payload.
 const HEADER: usize = 3;
 
-/// Returns one record.
+/// Returns a record of this kind with this payload.
 ///
 /// # Panics
 /// If `payload` is longer than [`RECORD`].
@@ -35,7 +36,7 @@ pub fn record(kind: u8, payload: &[u8]) -> Vec<u8> {
     [kind, high, low].into_iter().chain(payload.iter().map(|byte| !byte)).collect()
 }
 
-/// Returns the first record of `bytes`, as its kind, its payload and its length; `None` if it is not complete.
+/// Returns the kind, the payload and the total length of the first record in `bytes`; `None` if it is incomplete.
 #[must_use]
 pub fn read(bytes: &[u8]) -> Option<(u8, Vec<u8>, usize)> {
     let [kind, high, low] = *bytes.first_chunk::<HEADER>()?;
@@ -44,7 +45,7 @@ pub fn read(bytes: &[u8]) -> Option<(u8, Vec<u8>, usize)> {
     Some((kind, payload, length))
 }
 
-/// The records of one connection, on the server's side.
+/// The server's side of the cipher, for one connection.
 #[derive(Debug, Default)]
 pub struct RecordCipher {
     sealed: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Virtual time, the calendar of events, and the state that all parts of the world share.
+//! Virtual time, the calendar of events, and the state that all parts of a world share.
 
 use engine::Now;
 use fastrand::Rng;
@@ -8,61 +8,62 @@ use std::collections::BinaryHeap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Microseconds since the world began.
+/// Virtual time in microseconds since the world began.
 pub(crate) type Micros = u64;
 
 pub(crate) const MILLI: Micros = 1_000;
 pub(crate) const SECOND: Micros = 1_000_000;
 
-/// The time by which a limit may be late: the engine's grain, the clock's grain, and the time to wake a thread.
+/// The tolerance by which a time limit may take effect late: the engine's grain, the clock's grain, and the time to
+/// wake a thread.
 pub(crate) const SLACK: Micros = 120 * MILLI;
-/// The time by which a limit may be early, because of the clock's grain.
+/// The tolerance by which a time limit may take effect early, because of the clock's grain.
 pub(crate) const EARLY: Micros = 5 * MILLI;
-/// The time for which a connection lingers.
+/// The time for which the engine lets a connection linger.
 pub(crate) const LINGER: Micros = 2 * SECOND;
 
-/// Time since 1970 when the world begins, for the Date field.
+/// The time since 1970 at which the world begins, for the Date field.
 const WALL: Duration = Duration::from_secs(1_700_000_000);
-/// More polls than these without any progress, in quick succession, are a busy loop.
+/// The maximum number of polls without progress in quick succession. More polls are a busy loop.
 const IDLE_POLLS: u64 = 64;
 
 pub(crate) fn micros(duration: Duration) -> Micros {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Something that happens at a point in time.
+/// An event at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
-    /// Something that the peer sent arrives at the server on this connection: the connection's start, bytes, an end, or
+    /// Something that the peer sent on this connection arrives at the server: the connection's start, bytes, an end, or
     /// a reset.
     ArriveAtServer(usize),
     /// Something that the server sent arrives at the peer on this connection.
     ArriveAtPeer(usize),
-    /// The server's sending side learns of free space.
+    /// The server learns that there is room for its output on this connection.
     RoomAtServer(usize),
-    /// The peer's sending side learns of free space.
+    /// The peer learns that there is room for its output on this connection.
     RoomAtPeer(usize),
-    /// A peer acts. Void unless its number is the peer's current one.
+    /// A peer acts. The event is void unless its second number is the peer's current one.
     Peer(usize, u64),
-    /// A thread continues. Void unless its number is the thread's current one.
+    /// A thread continues. The event is void unless its second number is the thread's current one.
     Worker(usize, u64),
-    /// The ticker ticks. Void unless its number is the current one.
+    /// The ticker ticks. The event is void unless its number is the current one.
     Tick(u64),
     /// The server begins to drain.
     Drain,
-    /// The server stops, as this entry of its plan says.
+    /// The server stops, as this entry of [`Plan::stops`](crate::plan::Plan::stops) says.
     Stop(usize),
     /// The rest of the process opens or closes files.
     Files,
-    /// The peer of this request, which was ready earlier, loses patience if the request still waits.
+    /// The peer of this request may lose patience, if the request is ready and still waits.
     PatienceEnds(usize),
-    /// The event loop goes on. Void unless the number is the current one.
+    /// The event loop continues. The event is void unless its number is the current one.
     Loop(u64),
-    /// Another thread than the loop's acts, as this entry of the plan says.
+    /// A thread other than the loop's acts, as this entry of the plan says.
     Outside(usize),
 }
 
-/// The state that all parts of the world share: time, calendar, random choices, and the failure.
+/// The state that all parts of a world share: time, calendar, random choices, and the failure.
 #[derive(Debug)]
 pub(crate) struct Shared {
     now: Cell<Micros>,
@@ -70,14 +71,14 @@ pub(crate) struct Shared {
     scheduled: Cell<u64>,
     rng: RefCell<Rng>,
     traces: bool,
-    /// Counts progress, so that a busy loop is noticed.
+    /// The count of progress, by which a busy loop is detected.
     moves: Cell<u64>,
     moved_at: Cell<Micros>,
     failure: RefCell<Option<String>>,
 }
 
 impl Shared {
-    /// Returns the time of the engine's clock, which advances in steps of `grain`.
+    /// Returns the time on the engine's clock, which advances in steps of `grain`.
     pub(crate) fn engine_now(&self, grain: Micros) -> Now {
         let now = Duration::from_micros(self.now() / grain * grain);
         Now { monotonic: now, wall: WALL + now }
@@ -100,15 +101,15 @@ impl Shared {
         self.now.get()
     }
 
-    /// Schedules `event` at `at`, which must not be in the past. Events of the same time happen in the order of
-    /// scheduling.
+    /// Schedules `event` at `at`, which must not be in the past. Events at the same time happen in the order in which
+    /// they were scheduled.
     pub(crate) fn schedule(&self, at: Micros, event: Event) {
         let number = self.scheduled.get();
         self.scheduled.set(number + 1);
         self.calendar.borrow_mut().push(Reverse((at.max(self.now()), number, event)));
     }
 
-    /// Advances time to the next event, and takes it.
+    /// Advances time to the next event, and removes and returns that event; `None` if there is none.
     pub(crate) fn advance(&self) -> Option<Event> {
         let Reverse((at, _, event)) = self.calendar.borrow_mut().pop()?;
         self.now.set(at);
@@ -128,7 +129,7 @@ impl Shared {
         self.rng.borrow_mut().usize(0..length)
     }
 
-    /// Creates a separate generator for choices that are drawn in advance.
+    /// Returns a separate generator, for choices that are drawn in advance.
     pub(crate) fn fork(&self) -> Rng {
         self.rng.borrow_mut().fork()
     }
@@ -147,9 +148,9 @@ impl Shared {
         self.moves.get()
     }
 
-    /// Fails the world. The first failure ends it.
+    /// Makes the world fail. Only the first failure is kept.
     ///
-    /// This does not panic, because the engine contains panics within it.
+    /// This does not panic, because the engine would catch a panic within its methods.
     pub(crate) fn fail(&self, what: impl FnOnce() -> String) {
         let mut failure = self.failure.borrow_mut();
         if failure.is_none() {
@@ -174,12 +175,12 @@ impl Shared {
     }
 }
 
-/// Seconds with six decimal places.
+/// Returns the time in seconds with six decimal places.
 pub(crate) fn moment(at: Micros) -> String {
     format!("{}.{:06}", at / SECOND, at % SECOND)
 }
 
-/// Polls of the engine since the last progress, and the time of the first of them.
+/// The number of polls of the engine since the last progress, and the time of the first of them.
 #[derive(Default)]
 pub(crate) struct IdlePolls {
     count: u64,
@@ -188,7 +189,7 @@ pub(crate) struct IdlePolls {
 }
 
 impl IdlePolls {
-    /// Fails if the engine is polled again and again without any progress.
+    /// Fails the world if the engine is polled repeatedly without any progress.
     pub(crate) fn note(&mut self, shared: &Shared, has_work: bool) {
         let (now, moves) = (shared.now(), shared.moves());
         if has_work || moves != self.moves {

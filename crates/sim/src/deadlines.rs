@@ -1,6 +1,6 @@
-//! Calls with a deadline: when each is due.
+//! The deadlines of calls.
 //!
-//! [`Deadlines`] counts time as the gateway's `calls.rs` does: a call's time pauses while its response is suspended or
+//! [`Deadlines`] counts time like the gateway's `calls.rs`: a call's time pauses while its response is suspended or
 //! waits for a slow client to read.
 
 use crate::clock::Micros;
@@ -13,7 +13,8 @@ pub(crate) struct RunningCall {
     pub(crate) id: usize,
     pub(crate) call: CallId,
     pub(crate) limit: Micros,
-    /// The time for which it had run when its time paused last, and the time since which it runs again.
+    /// The time for which the call had run when its time was last paused, and the time since which it has been running
+    /// again.
     pub(crate) spent: Micros,
     pub(crate) since: Option<Micros>,
     pub(crate) late_at: Option<Micros>,
@@ -31,11 +32,11 @@ impl RunningCall {
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
     pub(crate) calls: Vec<RunningCall>,
-    /// When a call missed its deadline last, and the number of polls by then.
+    /// The time when a call last missed its deadline, and the number of polls by then.
     pub(crate) expired_at: Option<(Duration, u64)>,
-    /// Calls that missed their deadlines since this was taken last.
+    /// The calls that have missed their deadlines since this list was last taken.
     pub(crate) fresh: Vec<usize>,
-    /// When queued requests were refused, and how many in total.
+    /// The times at which queued requests were refused, and their total number.
     pub(crate) refused_at: Vec<Micros>,
     pub(crate) refused_waiting: u64,
 }

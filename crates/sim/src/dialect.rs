@@ -4,44 +4,45 @@ use crate::frames::{self, CREDIT, DATA, END, GOAWAY, HEAD, HEAD_ONLY, RESET, SET
 use crate::plan::RequestPlan;
 use wire::http2::{ClientConnection, ClientEvent, ErrorCode};
 
-/// The window of each exchange of HTTP/2 at first, which is also [`WINDOW`], and that of the connection. The server may
-/// send as much on all exchanges together before the client reads.
+/// The initial window of each HTTP/2 exchange, the same as [`WINDOW`]; the next constant is the window of the
+/// connection. The server may send the latter on all exchanges together before the client reads.
 const STREAM_WINDOW: u32 = 32 << 10;
 const CONNECTION_WINDOW: u32 = 150_000;
 
-/// A frame of HTTP/2 that is answered with the same bytes and a flag (RFC 9113 section 6.7).
+/// An HTTP/2 frame that is answered with the same payload and a flag (RFC 9113 section 6.7).
 const PING: u8 = 6;
 const ACK: u8 = 1;
 
-/// The client's end of a connection's protocol. An exchange is named by its index: the exchanges begin in their order.
+/// The client's side of a connection's protocol. It identifies an exchange by its index; the exchanges begin in this
+/// order.
 #[derive(Debug)]
 pub(crate) enum Dialect {
     Frames { has_settings: bool },
     Http2(Box<ClientConnection>),
 }
 
-/// A message of the server.
+/// A message from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerMessage<'a> {
-    /// So many exchanges may be under way.
+    /// The number of exchanges that may be under way at a time.
     Settings(u32),
-    /// No further exchange is begun; none from the index `from` on has been begun.
+    /// The server begins no further exchange. It has begun none of those from the index `from` on.
     GoAway { from: usize },
-    /// The connection ends because of a rule that the client broke.
+    /// The server ends the connection because the client broke a rule.
     Broken { code: u32 },
-    /// The server takes so many bytes more of an exchange's body.
+    /// The server accepts `more` further bytes of an exchange's request body.
     Credit { index: usize, more: usize },
     /// The windows of all exchanges may have changed.
     Windows,
-    /// The rest of a request is not wanted.
+    /// The server does not want the rest of a request.
     Unwanted { index: usize },
-    /// The head of a response, and the request that it answers by its own field.
+    /// The head of a response. `answered` is the request that the response names in a field.
     Head { index: usize, status: u16, answered: Option<usize> },
     /// A part of a response's body.
     Data { index: usize, bytes: &'a [u8] },
-    /// A response is whole.
+    /// The end of a response.
     End { index: usize },
-    /// The server has reset an exchange. `is_refused`: it was not begun.
+    /// The server has reset an exchange. `is_refused`: the server has not begun it.
     Reset { index: usize, is_refused: bool },
     /// The server has read everything up to the client's reset of an exchange.
     ResetSeen { index: usize },
@@ -58,14 +59,14 @@ impl Dialect {
 
     // -------------------------------------------------------------------------------------------------------- writing
 
-    /// Appends the messages of the protocol itself.
+    /// Appends messages of the protocol itself.
     pub(crate) fn write_control(&mut self, out: &mut Vec<u8>) {
         if let Self::Http2(client) = self {
             client.write_control(out);
         }
     }
 
-    /// Returns true if the server takes another exchange, as far as the client knows.
+    /// Returns true if the client knows of no reason why the server would refuse another exchange.
     pub(crate) fn may_begin(&self) -> bool {
         match self {
             Self::Frames { .. } => true,
@@ -98,7 +99,7 @@ impl Dialect {
         assert_eq!(stream, stream_of(index), "exchanges begin in their order");
     }
 
-    /// Appends a part of a request's body.
+    /// Appends a part of a request's body to `out`.
     pub(crate) fn data(&mut self, index: usize, part: &[u8], is_last: bool, out: &mut Vec<u8>) {
         match self {
             Self::Frames { .. } => frame(if is_last { END } else { DATA }, number(index), part, out),
@@ -106,7 +107,7 @@ impl Dialect {
         }
     }
 
-    /// Returns the number of bytes that the server takes now; `None` if the client counts the credits itself.
+    /// Returns the number of bytes that the server accepts now; `None` if the client itself counts the credits.
     pub(crate) fn window(&self, index: usize) -> Option<usize> {
         match self {
             Self::Frames { .. } => None,
@@ -127,7 +128,7 @@ impl Dialect {
         }
     }
 
-    /// Lets the server send `count` bytes more of a response.
+    /// Allows the server to send `count` more bytes of a response.
     pub(crate) fn grant(&mut self, index: usize, count: usize, out: &mut Vec<u8>) {
         let count = u32::try_from(count).expect("it fits");
         match self {
@@ -141,7 +142,7 @@ impl Dialect {
 
     // -------------------------------------------------------------------------------------------------------- reading
 
-    /// Reads the whole messages of `input`, and gives each to `take`. Returns the number of bytes used.
+    /// Reads the complete messages in `input`, and passes each to `take`. Returns the number of bytes used.
     ///
     /// # Errors
     /// The rule that the server broke, or the error of `take`.
@@ -214,7 +215,7 @@ impl Dialect {
         }
         let (first, second) = match event {
             ClientEvent::More => return Ok(0),
-            // Interim responses mean nothing to this client.
+            // This client ignores interim responses.
             ClientEvent::Nothing | ClientEvent::Head { status: 100..200, .. } => (None, None),
             ClientEvent::Head { stream, status, fields, is_last, .. } => {
                 let head = str::from_utf8(fields).map_err(|_| "a head is no text")?;
@@ -238,7 +239,7 @@ impl Dialect {
             }
             ClientEvent::GoAway { code, .. } => (Some(ServerMessage::Broken { code }), None),
         };
-        // The server may send as many bytes again, on any exchange.
+        // The server may send as many further bytes, on any exchange.
         if flowed > 0 {
             client.consumed_by_connection(flowed);
         }
@@ -252,17 +253,17 @@ impl Dialect {
     }
 }
 
-/// Returns the request that a response answers by its own field, which begins with `name`.
+/// Returns the request that a response names in a field, whose line begins with `name`.
 fn answered(head: &str, name: &str) -> Option<usize> {
     head.lines().find_map(|line| line.strip_prefix(name)?.parse().ok())
 }
 
-/// Returns the number of the exchange in the protocol of [`crate::frames`].
+/// Returns the number of an exchange in the protocol of [`crate::frames`].
 fn number(index: usize) -> u32 {
     u32::try_from(index + 1).expect("a peer has few exchanges")
 }
 
-/// Returns the stream of an exchange of HTTP/2.
+/// Returns the stream number of an HTTP/2 exchange.
 fn stream_of(index: usize) -> u32 {
     2 * number(index) - 1
 }

@@ -16,11 +16,12 @@ use std::time::Duration;
 
 /// If no thread polls the engine for this long after a missed deadline, queued requests are refused.
 const BLOCKED_AFTER: Duration = Duration::from_secs(2);
-/// The time in which a missed deadline must be noticed: a slow tick too soon after the one before checks nothing.
+/// The time within which a missed deadline must be noticed: a slow tick that follows another one too soon checks
+/// nothing.
 const NOTICED_AFTER: Micros = SLACK + 100 * MILLI;
-/// A call that is this late is not expected to return.
+/// The lateness after which a call is not expected to return.
 const WRITE_OFF_AFTER: Micros = 10 * SECOND;
-/// Number of different route keys.
+/// The number of different route keys.
 const ROUTE_KEYS: usize = 3;
 
 pub(crate) struct EngineCore<P: Simulated> {
@@ -34,7 +35,7 @@ pub(crate) struct EngineCore<P: Simulated> {
     bound: Vec<usize>,
     /// For each thread, true while it waits within a call.
     waiting: Vec<bool>,
-    /// When pending connections were serviced last.
+    /// The time when pending connections were last serviced.
     serviced_at: Duration,
     idle_polls: IdlePolls,
 }
@@ -69,17 +70,17 @@ impl<P: Simulated> EngineCore<P> {
         self.bound[worker] += 1;
     }
 
-    /// Records that the thread begins or ends a wait within a call.
+    /// Records whether the thread waits within a call.
     pub(crate) fn set_waiting(&mut self, worker: usize, waits: bool) {
         self.waiting[worker] = waits;
     }
 
-    /// Wakes a waiting thread, without its peer.
+    /// Wakes a waiting thread as a third party would, not because of its peer.
     pub(crate) fn interrupt(&mut self, worker: usize) {
         self.records.woken.push(worker);
     }
 
-    /// Takes the requests that have become ready. Their clients may lose patience from now on.
+    /// Removes and returns the requests that have become ready. Their clients may lose patience from now on.
     pub(crate) fn note_ready(&mut self) -> Vec<usize> {
         let ready = std::mem::take(&mut self.records.ready);
         for &id in &ready {
@@ -201,7 +202,7 @@ impl<P: Simulated> EngineCore<P> {
         }
     }
 
-    /// Checks that each request that still waits follows a response that was not sent completely.
+    /// Checks that each request that still waits follows a response that could not be sent completely.
     fn check_left_waiting(&self) {
         let network = self.network.borrow();
         let waits = |record: &Record| record.was_queued && record.called.is_none() && record.dismissed.is_none();
@@ -214,7 +215,7 @@ impl<P: Simulated> EngineCore<P> {
         }
     }
 
-    /// Returns true if the engine refused queued requests in this time because no thread polled it.
+    /// Returns true if the engine refused queued requests between `from` and `to`, because no thread polled it.
     pub(crate) fn has_refused_waiting(&self, from: Micros, to: Micros) -> bool {
         self.deadlines.refused_at.iter().any(|&at| from <= at && at <= to)
     }
@@ -226,11 +227,11 @@ impl<P: Simulated> WorkSource for EngineCore<P> {
     type Token<'a> = ();
 
     fn next(&mut self, (): (), may_call: bool) -> Option<Work<Records<P>>> {
-        // Another thread may poll in the middle of a round.
+        // Simulates another thread that polls during a round of the engine.
         if self.plan.host == Host::Threads && self.shared.one_in(8) {
             let is_woken = self.network.borrow().is_woken();
             self.poll(&mut ());
-            // A wake is for the thread that waits for the poller.
+            // A wake-up is meant for the thread that waits for the poller, so it is repeated.
             if is_woken {
                 self.network.borrow_mut().wake();
             }

@@ -1,9 +1,9 @@
 //! The client's side of a connection with many exchanges at a time, in either [`Dialect`].
 //!
-//! A client begins exchanges, sends their bodies in turn as far as the server takes them, lets the server send as each
-//! exchange's plan says, and resets some. The client checks each frame as it arrives: the frame belongs to an exchange
-//! that is under way, it is within the window, the body of a response is the planned one from its first byte on, and
-//! nothing follows the end of an exchange.
+//! A client begins exchanges, sends parts of their bodies in turn as far as the server accepts them, lets the server
+//! send as each exchange's plan says, and resets some exchanges. The client checks each frame on arrival: it belongs to
+//! an exchange that is under way, it fits the window, the body of a response is the planned one from its first byte on,
+//! and nothing follows the end of an exchange.
 
 use crate::clock::{Micros, Shared};
 use crate::dialect::{Dialect, ServerMessage};
@@ -14,13 +14,13 @@ use crate::response::pattern;
 use std::fmt;
 use std::rc::Rc;
 
-/// A client writes no more frames while it has this many bytes to send.
+/// The number of unsent bytes above which a client writes no more frames.
 const MOST_UNSENT: usize = 32 << 10;
 
-/// How the server ended an exchange.
+/// The way in which the server ended an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// With a whole response.
+    /// With a complete response.
     Whole,
     /// The server has not processed the request, and the client may retry it.
     Refused,
@@ -32,7 +32,7 @@ pub(crate) enum End {
 #[derive(Clone, Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
-    /// The request that it answers, by its own field; pages of the server lack it.
+    /// The request that the response names in a field; `None` for pages of the server, which lack the field.
     pub(crate) id: Option<usize>,
     pub(crate) body: usize,
 }
@@ -41,23 +41,23 @@ pub(crate) struct Response {
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) id: usize,
-    /// When its head was written, and the offset of the head's end in all bytes that the client writes.
+    /// The time when the head was written, and the offset of the head's end in all bytes that the client writes.
     pub(crate) begun: Option<(Micros, usize)>,
-    /// The number of other exchanges that could be under way at the server when this one was begun.
+    /// The number of other exchanges that may have been under way at the server when this one was begun.
     pub(crate) beside: usize,
-    /// Bytes of the request's body that were written, and that the server takes beyond them.
+    /// The number of bytes of the request's body that were written, and the number that the server accepts beyond them.
     sent: usize,
     credit: usize,
     is_body_over: bool,
-    /// Bytes of the response that the server may send, those that were read and not granted again, and when the client
-    /// grants some again.
+    /// The number of bytes of the response that the server may send, the number of bytes that were read and not granted
+    /// again, and the time when the client may grant again.
     window: usize,
     ungranted: usize,
     may_grant_at: Micros,
-    /// When the client has reset it.
+    /// The time when the client reset the exchange.
     pub(crate) reset: Option<Micros>,
     pub(crate) response: Option<Response>,
-    /// When the exchange ended, and how.
+    /// The time when the exchange ended, and how it ended.
     pub(crate) end: Option<(Micros, End)>,
 }
 
@@ -83,13 +83,13 @@ impl Exchange {
         self.begun.is_some() && self.reset.is_none() && self.end.is_none()
     }
 
-    /// Returns true if its call may still run although the exchange is over for the client. The server then still
-    /// counts it as under way.
+    /// Returns true if the call may still run although the exchange has ended for the client. The server then still
+    /// counts the exchange as under way.
     fn may_linger(&self) -> bool {
         self.reset.is_some() || matches!(self.end, Some((_, End::Cut))) || self.has_page()
     }
 
-    /// Returns true if the server has not let the client send the rest of the request's body.
+    /// Returns true if the server does not allow the client to send the rest of the request's body.
     pub(crate) fn is_starved(&self) -> bool {
         self.credit == 0 && !self.is_body_over
     }
@@ -99,7 +99,7 @@ impl Exchange {
         self.response.as_ref().is_some_and(|response| response.id.is_none())
     }
 
-    /// Returns true if the client lets the server send without delay.
+    /// Returns true if the client grants the server new bytes without delay.
     pub(crate) fn is_prompt(plan: &ExchangePlan) -> bool {
         plan.grants.pause == 0 && plan.grants.burst == usize::MAX
     }
@@ -113,17 +113,17 @@ pub(crate) struct Exchanges {
     thinks: Micros,
     world: Rc<Plan>,
     shared: Rc<Shared>,
-    /// In the order in which they begin.
+    /// The exchanges in the order in which they begin.
     pub(crate) all: Vec<Exchange>,
     dialect: Dialect,
     may_begin_at: Micros,
-    /// When the server announced that it begins no further exchange.
+    /// The time when the server announced that it begins no further exchange.
     pub(crate) goes_away_at: Option<Micros>,
-    /// True if the server has ended the connection because the client does what attackers do.
+    /// True if the server has ended the connection because the client behaves like an attacker.
     pub(crate) is_scolded: bool,
-    /// Requests whose resets the server has read since this was last reported.
+    /// The requests whose resets the server has read since this list was last taken.
     seen_resets: Vec<usize>,
-    /// Index of the exchange whose body was continued last.
+    /// The index of the exchange whose body was last continued.
     turn: usize,
 }
 
@@ -145,7 +145,7 @@ impl Exchanges {
         }
     }
 
-    /// Returns true if no exchange is under way, and no further one is to begin.
+    /// Returns true if no exchange is under way, and none is going to begin.
     pub(crate) fn are_over(&self) -> bool {
         let is_told = self.goes_away_at.is_some() || self.is_scolded;
         let begins = |exchange: &Exchange| exchange.begun.is_none() && !is_told;
@@ -154,7 +154,8 @@ impl Exchanges {
 
     // ------------------------------------------------------------------------------------------------------ writing
 
-    /// Appends the frames that are due to `out`, of which `sent` bytes are sent. Returns when further frames are due.
+    /// Appends the frames that are due to `out`, of which the first `sent` bytes have been sent. Returns the time when
+    /// more frames are due.
     pub(crate) fn write(&mut self, connection: usize, sent: usize, out: &mut Vec<u8>, network: &mut Network) -> Micros {
         let now = self.shared.now();
         let world = Rc::clone(&self.world);
@@ -199,7 +200,7 @@ impl Exchanges {
         if out.len() - sent >= MOST_UNSENT { now } else { next }
     }
 
-    /// Begins as many exchanges as there may be; returns when another one may begin.
+    /// Begins as many exchanges as allowed. Returns the time when another one may begin.
     fn begin(&mut self, out: &mut Vec<u8>) -> Micros {
         let now = self.shared.now();
         let world = Rc::clone(&self.world);
@@ -228,7 +229,7 @@ impl Exchanges {
         Micros::MAX
     }
 
-    /// Writes a part of the body of the next exchange that has one and may send it. Returns true if there was any.
+    /// Writes a part of the body of the next exchange that may send one. Returns true if there was one.
     fn write_part(&mut self, out: &mut Vec<u8>) -> bool {
         let world = Rc::clone(&self.world);
         for _ in 0..self.all.len() {
@@ -239,7 +240,7 @@ impl Exchanges {
             }
             let plan = plan_of(&world, exchange.id);
             let length = world.requests[exchange.id].body;
-            // An exchange that is to be reset after a part of its body does not send the whole body before.
+            // An exchange that is to be reset after a part of its body must not send the whole body before.
             let most = match plan.resets {
                 Some(ResetTrigger::Sent(bytes)) => bytes.min(length),
                 _ => plan.stalls_at.unwrap_or(length),
@@ -261,7 +262,7 @@ impl Exchanges {
 
     // ------------------------------------------------------------------------------------------------------ reading
 
-    /// Reads the whole messages of `input`.
+    /// Reads the complete messages in `input`, and removes them.
     pub(crate) fn read(&mut self, input: &mut Vec<u8>) {
         let mut dialect = std::mem::replace(&mut self.dialect, Dialect::new(false));
         let read = dialect.read(input, |dialect, message| {
@@ -285,7 +286,7 @@ impl Exchanges {
             ServerMessage::GoAway { from } => return self.take_end(from),
             ServerMessage::Broken { code } => {
                 self.is_scolded = true;
-                // Many resets, refused requests and windows are taken for an attack (ENHANCE_YOUR_CALM).
+                // The server takes many resets, refused requests and small windows for an attack (ENHANCE_YOUR_CALM).
                 return if code == 11 { Ok(()) } else { wrong("the client is said to break a rule") };
             }
             ServerMessage::Windows => {
@@ -309,7 +310,7 @@ impl Exchanges {
         match message {
             ServerMessage::Credit { more, .. } => {
                 exchange.credit += more;
-                // The server takes a byte again only when it has come.
+                // The server may grant a byte again only after it has arrived.
                 let is_too_much = exchange.credit > WINDOW && !plan_of(&self.world, id).overruns;
                 return if is_too_much { wrong("the server takes more than its window") } else { Ok(()) };
             }
@@ -353,14 +354,14 @@ impl Exchanges {
         Ok(())
     }
 
-    /// Takes the news that the server has read the reset of an exchange.
+    /// Handles the message that the server has read the reset of an exchange.
     fn take_seen(&mut self, index: usize) -> Result<(), String> {
         let reset = self.all.get(index).filter(|exchange| exchange.reset.is_some());
         self.seen_resets.push(reset.ok_or("an answer that nothing asked for")?.id);
         Ok(())
     }
 
-    /// Takes the announcement of the end: no exchange from the index `from` on has been begun or will be.
+    /// Handles the announcement of the end: no exchange from the index `from` on has been begun or will be.
     fn take_end(&mut self, from: usize) -> Result<(), String> {
         let now = self.shared.now();
         let is_repeated = self.goes_away_at.is_some();
@@ -371,13 +372,13 @@ impl Exchanges {
             }
             exchange.end = Some((now, End::Refused));
         }
-        // HTTP/2 announces the end, and then says where it is.
+        // HTTP/2 first announces the end, and then which exchange is the last one.
         let is_once = !self.world.is_http2 || from > self.all.len();
         if is_repeated && is_once { Err("the end is announced twice".to_owned()) } else { Ok(()) }
     }
 }
 
-/// A message without the bytes of a body.
+/// A message without the bytes of a body, for failure reports.
 struct Shown<'m>(ServerMessage<'m>);
 
 impl fmt::Debug for Shown<'_> {

@@ -1,9 +1,9 @@
-//! A multiplexed protocol for tests. It shows that the engine keeps its promises for many exchanges on one connection.
+//! A simple multiplexed protocol for tests of many exchanges on one connection.
 //!
 //! A frame is the length of its payload (2 bytes), its kind (1 byte), the number of its exchange (4 bytes), and the
-//! payload, with numbers in network order. The head of a request has the bytes of HTTP/1; the exchange's number must be
-//! larger than all before. Each exchange has a window in both directions, of [`WINDOW`] bytes at first: the receiver
-//! says with [`CREDIT`] how many more bytes it takes.
+//! payload. Numbers are in network byte order. The head of a request has the bytes of an HTTP/1 head; its exchange
+//! number must be larger than all previous ones. Each exchange has a window in both directions, initially of [`WINDOW`]
+//! bytes: the receiver announces with [`CREDIT`] how many more bytes it accepts.
 
 use engine::{
     Http1, Http2, MultiplexedProtocol, OnlyMultiplexed, OnlySerial, Protocols, Reset, ResponseSender, ResponseTerms,
@@ -14,28 +14,28 @@ use wire::http1::Receiver;
 use wire::http2::HeadScratch;
 use wire::message::{BodyLength, Draft, Fault, Field, Limits, Misuse, RequestHead, Stamp};
 
-/// Bytes of a body that may be sent before the first credit.
+/// The initial window: the number of body bytes that may be sent before the first credit.
 pub const WINDOW: usize = 32 << 10;
 const HEADER: usize = 7;
 
 /// The head of a request that has a body.
 pub const HEAD: u8 = b'H';
-/// The head of a request without a body; of any response.
+/// The head of a request without a body, or of any response.
 pub const HEAD_ONLY: u8 = b'h';
 /// A part of a body.
 pub const DATA: u8 = b'D';
 /// The end of a body, with its last part.
 pub const END: u8 = b'E';
-/// The exchange ends early; from the server with a letter that says why.
+/// The early end of an exchange. From the server, the payload is a letter with the reason.
 pub const RESET: u8 = b'R';
-/// The sender takes so many bytes more of the exchange's body (4 bytes).
+/// A credit: the sender accepts this many more bytes of the exchange's body (4 bytes).
 pub const CREDIT: u8 = b'W';
-/// From the server: so many exchanges may be under way (2 bytes).
+/// From the server: the number of exchanges that may be under way (2 bytes).
 pub const SETTINGS: u8 = b'S';
-/// From the server: no further exchange is begun.
+/// From the server: no further exchange may begin.
 pub const GOAWAY: u8 = b'G';
 
-/// Writes a frame.
+/// Appends a frame to `out`.
 ///
 /// # Panics
 /// If the payload is longer than 65,535 bytes.
@@ -50,17 +50,17 @@ pub fn frame(kind: u8, stream: StreamId, payload: &[u8], out: &mut Vec<u8>) {
 /// A frame that has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// One of the constants above.
+    /// The kind, which is one of the constants above.
     pub kind: u8,
-    /// The number of its exchange.
+    /// The number of the frame's exchange.
     pub stream: StreamId,
     /// The bytes after the header.
     pub payload: &'a [u8],
-    /// Bytes in all.
+    /// The total length in bytes.
     pub length: usize,
 }
 
-/// Reads the frame at the front; `None` until it is whole.
+/// Reads the first frame in `input`; `None` if it is incomplete.
 pub fn read(input: &[u8]) -> Option<Frame<'_>> {
     let header = input.get(..HEADER)?;
     let count = usize::from(u16::from_be_bytes([header[0], header[1]]));
@@ -69,35 +69,35 @@ pub fn read(input: &[u8]) -> Option<Frame<'_>> {
     Some(Frame { kind: header[2], stream, payload, length: HEADER + count })
 }
 
-/// The server's side of a connection. `SAYS_GOODBYE`: it can tell its client that no further exchange is begun.
+/// The server's side of a connection. `SAYS_GOODBYE`: it can tell its client that no further exchange may begin.
 #[derive(Debug, Default)]
 pub struct Frames<const SAYS_GOODBYE: bool = true> {
     streams: BTreeMap<StreamId, Stream>,
     last: StreamId,
-    /// Reads the heads.
+    /// The parser of request heads.
     receiver: Receiver,
     fields: Vec<Field>,
-    /// The number of exchanges that the server's first frame will allow; `None` once that frame is written.
+    /// The number of exchanges to be announced in the server's first frame; `None` once that frame has been written.
     settings: Option<u16>,
     is_draining: bool,
-    /// The connection ends when no exchange is under way, because its client cannot be told.
+    /// True if the connection ends when no exchange is under way, because the client cannot be told.
     is_ending: bool,
 }
 
 /// An exchange that is under way.
 #[derive(Debug)]
 struct Stream {
-    /// Bytes that the client takes of the response.
+    /// The number of bytes of the response that the client accepts.
     window: usize,
-    /// Bytes that the client may send of the request's body.
+    /// The number of bytes of the request's body that the client may send.
     credit: usize,
-    /// The request's body is over.
+    /// True if the request's body has ended.
     has_ended: bool,
-    /// The server has said that it does not want the rest of it.
+    /// True if the server has told the client that it does not want the rest of the body.
     is_unwanted: bool,
 }
 
-/// The protocols of a simulated world.
+/// A protocol set of a simulated world.
 pub(crate) trait Simulated: Protocols {
     /// True if a connection has many exchanges at a time.
     const MULTIPLEXED: bool;
@@ -115,7 +115,7 @@ impl<const SAYS_GOODBYE: bool> Simulated for OnlyMultiplexed<Frames<SAYS_GOODBYE
     const MULTIPLEXED: bool = true;
 }
 
-/// The properties of a request that its response depends on: true if its method is HEAD.
+/// The properties of a request that determine the form of its response: true if the method is HEAD.
 #[derive(Clone, Copy, Debug)]
 pub struct IsHead(bool);
 
@@ -198,7 +198,7 @@ impl<const SAYS_GOODBYE: bool> MultiplexedProtocol for Frames<SAYS_GOODBYE> {
                         bytes => StreamEvent::Data { stream, bytes, is_last: kind == END },
                     }
                 }
-                // The frame was on its way when the exchange ended.
+                // The exchange had ended while the frame was on its way.
                 None => StreamEvent::Nothing,
             },
             RESET => StreamEvent::Reset { stream },
@@ -264,7 +264,7 @@ impl<const SAYS_GOODBYE: bool> MultiplexedProtocol for Frames<SAYS_GOODBYE> {
         };
         frame(RESET, stream, why, out);
         match (reset, self.streams.get_mut(&stream)) {
-            // The response goes on.
+            // The response continues.
             (Reset::Complete, Some(known)) => known.is_unwanted = true,
             _ => self.forget_stream(stream),
         }
@@ -311,7 +311,7 @@ impl<const SAYS_GOODBYE: bool> MultiplexedProtocol for Frames<SAYS_GOODBYE> {
     }
 }
 
-/// Holds a response to its declared length.
+/// The sender of a response, which enforces the declared length.
 #[derive(Debug, Default)]
 pub struct FrameSender {
     declared: Option<u64>,

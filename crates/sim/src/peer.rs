@@ -1,5 +1,5 @@
-//! Peers: simulated clients, built on the client role of [`wire`], or on [`crate::exchanges`] if many exchanges share a
-//! connection. Each sends requests and reads answers at its own pace. Some leave, stall or vanish on the way.
+//! Peers: simulated clients, built on the client role of [`wire`], or on [`crate::exchanges`] if a connection has many
+//! exchanges at a time. Each sends requests and reads answers at its own pace. Some leave, stall or vanish on the way.
 
 use crate::clock::{Micros, Shared};
 use crate::exchanges::Exchanges;
@@ -11,11 +11,11 @@ use wire::http1::BodyStep;
 use wire::http1::client::{Body, Receiver};
 use wire::message::{Field, Limits};
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// The request that it answers, by its own field; error pages of the server lack it.
+    /// The request that the answer names in a field; `None` for error pages of the server, which lack the field.
     pub(crate) id: Option<usize>,
     pub(crate) body: Vec<u8>,
     pub(crate) keep_alive: bool,
@@ -23,13 +23,13 @@ pub(crate) struct Answer {
     pub(crate) at: Micros,
 }
 
-/// How a connection ended for its peer.
+/// The way in which a connection ended for its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// The server closed its side, between two answers or within one.
     End,
     Reset,
-    /// The peer had left before.
+    /// The peer had already left.
     Left,
 }
 
@@ -41,19 +41,19 @@ pub(crate) struct Peer {
     pub(crate) connection: Option<usize>,
     pub(crate) round: u64,
     connected_at: Micros,
-    /// All bytes that it would send; with frames, the bytes that it has written so far. `places` has the offsets of the
-    /// requests.
+    /// All bytes that the peer would send; with many exchanges, the bytes that it has written so far. `places` has the
+    /// offsets of the requests.
     out: Vec<u8>,
     pub(crate) places: Vec<Place>,
     pub(crate) sent: usize,
     got: usize,
     may_send_at: Micros,
     may_read_at: Micros,
-    /// When the head of the current request had been sent.
+    /// The request whose head has been sent, and the time when it had been sent.
     head_left_at: Option<(usize, Micros)>,
-    /// True if `100 Continue` has arrived for the request that is to be answered next.
+    /// True if `100 Continue` has arrived for the next request to be answered.
     is_told_to_continue: bool,
-    /// The requests for which it has arrived.
+    /// The requests for which `100 Continue` has arrived.
     pub(crate) told_to_continue: Vec<usize>,
     input: Vec<u8>,
     receiver: Receiver,
@@ -61,15 +61,15 @@ pub(crate) struct Peer {
     partial: Option<Answer>,
     pub(crate) answers: Vec<Answer>,
     pub(crate) ending: Option<Ending>,
-    /// The misbehaviour that it has carried out.
+    /// The misbehaviour that the peer has carried out, and its time.
     pub(crate) acted: Option<(Micros, Act)>,
     /// True if the server's bytes were malformed, or stopped within an answer.
     pub(crate) is_broken: bool,
-    /// True if it ignores the input after the last answer.
+    /// True if the peer ignores input after the last answer.
     is_deaf: bool,
-    /// Its exchanges, if there may be many at a time.
+    /// The exchanges, if the connection can have many at a time.
     pub(crate) exchanges: Option<Exchanges>,
-    /// Its WebSocket, if its request asks for one.
+    /// The WebSocket, if the peer's request asks for one.
     pub(crate) websocket: Option<WebSocketClient>,
 }
 
@@ -124,7 +124,8 @@ impl Peer {
         }
     }
 
-    /// Carries out everything that the peer can do now. Returns when it wants to act again if nothing happens before.
+    /// Does everything that the peer can do now. Returns the time when it wants to act again if no event happens
+    /// before; `None` for never.
     pub(crate) fn act(&mut self, network: &mut Network) -> Option<Micros> {
         let now = self.shared.now();
         if self.ending.is_some() {
@@ -176,7 +177,7 @@ impl Peer {
         }
     }
 
-    /// Misbehaves if its plan limits how long it waits for a call.
+    /// Makes the peer misbehave, because its plan limits how long it waits for a call.
     pub(crate) fn lose_patience(&mut self, network: &mut Network) {
         if self.acted.is_none() && self.ending.is_none() {
             self.misbehave(network);
@@ -205,7 +206,7 @@ impl Peer {
 
     // ----------------------------------------------------------------------------------------------------- sending
 
-    /// Sends the bytes that it may send now; returns when it may send more.
+    /// Sends the bytes that may be sent now. Returns the time when more may be sent.
     fn send(&mut self, connection: usize, network: &mut Network) -> Micros {
         let now = self.shared.now();
         if self.has_done(Act::HalfClose) || self.has_done(Act::StallSending) {
@@ -220,7 +221,7 @@ impl Peer {
         } else {
             self.may_send()
         };
-        // If the trigger is a number of bytes, exactly that many are sent before.
+        // If the trigger of the misbehaviour is a number of bytes, the peer first sends exactly that many.
         let limit = match self.plan.acts {
             Some((Trigger::Sent(bytes), _)) if self.acted.is_none() => limit.min(bytes.max(self.sent)),
             _ => limit,
@@ -250,13 +251,13 @@ impl Peer {
         Micros::MAX
     }
 
-    /// Returns the offset up to which it may send, and when it may send more, as far as that depends on time.
+    /// Returns the offset up to which the peer may send now, and the time when it may send more.
     fn may_send(&self) -> (usize, Micros) {
         let now = self.shared.now();
         let answered = self.answers.len();
         let begun = self.places.iter().filter(|place| place.start < self.sent).count();
         let most = match self.answers.last() {
-            // The server closes after this answer; a request that has begun may still be completed.
+            // The server closes after this answer. A request of which a part has been sent may still be completed.
             Some(last) if !last.keep_alive => {
                 let ends_politely = self.index.is_multiple_of(2);
                 if ends_politely {
@@ -286,7 +287,7 @@ impl Peer {
 
     // ----------------------------------------------------------------------------------------------------- reading
 
-    /// Reads the bytes that it may read now; returns when it may read more.
+    /// Reads the bytes that may be read now. Returns the time when more may be read.
     fn read(&mut self, connection: usize, network: &mut Network) -> Micros {
         let now = self.shared.now();
         if self.has_done(Act::StallReading) || !network.peer_is_ready(connection) {
@@ -305,7 +306,7 @@ impl Peer {
                 self.input.extend(bytes);
                 self.parse();
                 self.may_read_at = now + self.plan.reads.pause;
-                // With frames there may be more to send now.
+                // The read bytes may allow the peer to send more frames.
                 let has_frames = self.exchanges.is_some() || self.websocket.is_some();
                 if has_frames { now } else { self.may_read_at }
             }
@@ -380,14 +381,14 @@ impl Peer {
         }
     }
 
-    /// Reads the head of the next answer, which begins at the offset `used` of the input. Returns the offset behind it;
-    /// `None` if there is no whole one.
+    /// Reads the head of the next answer, which begins at offset `used` of the input. Returns the offset after the
+    /// head; `None` if the head is incomplete.
     fn take_head(&mut self, used: usize, limits: &Limits) -> Option<usize> {
         if used == self.input.len() {
             return None;
         }
         let Some(&id) = self.plan.requests.get(self.answers.len()) else {
-            // The bytes that an eager client has sent after a denied handshake are no request.
+            // The bytes that an eager client has sent after a denied handshake are not a request.
             if self.websocket.is_some() {
                 self.input.clear();
             } else {
@@ -435,7 +436,8 @@ impl Peer {
         let id = self.plan.requests[self.answers.len()];
         let (status, length) = (answer.status, answer.body.len());
         self.shared.trace(|| format!("peer {} has the answer to {id}: {status}, {length} bytes", self.index));
-        // A server that has not read the method cannot know that it is HEAD.
+        // A server that has not read the method cannot know that it is HEAD, and may send a body, which the peer
+        // ignores.
         self.is_deaf = self.world.requests[id].is_head && !answer.keep_alive;
         self.answers.push(Answer { at: self.shared.now(), ..answer });
         self.is_told_to_continue = false;
@@ -451,23 +453,23 @@ impl Peer {
         self.partial.is_some() || (!self.input.is_empty() && !self.is_deaf)
     }
 
-    /// Returns true if it has a WebSocket that the server has accepted.
+    /// Returns true if the server has accepted the peer's WebSocket.
     pub(crate) fn is_open(&self) -> bool {
         self.websocket.as_ref().is_some_and(|websocket| websocket.is_open)
     }
 
-    /// Returns true if it does nothing that a server may punish.
+    /// Returns true if the peer does nothing for which a server may cut it.
     pub(crate) fn is_honest(&self) -> bool {
         self.plan.acts.is_none()
     }
 
-    /// Closes the connection when all answers have arrived.
+    /// Closes the connection once all answers have arrived.
     fn close_if_done(&mut self, connection: usize, network: &mut Network) {
         if self.ending.is_some() || self.plan.stays || self.has_done(Act::StallReading) {
             return;
         }
         let has_all = match &self.exchanges {
-            // The server closes a WebSocket (RFC 6455 section 7.1.1).
+            // The server closes a WebSocket's connection first (RFC 6455 section 7.1.1).
             None if self.is_open() => false,
             None => self.answers.len() == self.places.len(),
             // Frames that were written, such as a reset, may still have to be sent.

@@ -1,20 +1,20 @@
-//! The responses of scripted applications, in the simulator's worlds and in the engine's own tests.
+//! The responses of scripted applications, for the simulator's worlds and the engine's own tests.
 
 use std::fs::File;
 use std::io::Write;
 use wire::message::Draft;
 
-/// Bytes before the part of a response in its [`file`], which no response has.
+/// The bytes in a [`file`] before the part of a response. No response contains them.
 const BEFORE: &[u8] = b"not this";
 
-/// Returns the bytes `from` to `from + length` of body number `id`. The bytes differ at each position and for each
-/// body.
+/// Returns the bytes from `from` to `from + length` of body number `id`. Each body has different bytes, and they differ
+/// from position to position.
 pub fn pattern(id: usize, from: usize, length: usize) -> Vec<u8> {
     let of = |place: usize| ((place as u64 ^ (id as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
     (from..from + length).map(of).collect()
 }
 
-/// Returns a file with these bytes of the [`pattern`], without the last `missing` of them, and the offset at which they
+/// Returns a file with these bytes of the [`pattern`], without the last `missing` ones, and the offset at which they
 /// begin.
 ///
 /// # Panics
@@ -26,7 +26,7 @@ pub fn file(id: usize, from: usize, length: usize, missing: usize) -> (File, u64
     (file, BEFORE.len() as u64)
 }
 
-/// Returns the head of a response, with the Content-Length that its application declares.
+/// Returns the head of a response, with Content-Length if `declared` has a value.
 ///
 /// # Panics
 /// If the status or a field is malformed.

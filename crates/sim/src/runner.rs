@@ -1,4 +1,4 @@
-//! The runner: draws a world, processes its events, and has it checked.
+//! The runner, which draws a world, processes its events, and checks its invariants.
 
 use crate::check::Checker;
 use crate::check::event_loop::LoopChecker;
@@ -16,24 +16,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Longer than any wait or slow operation of a peer.
+/// A time longer than any wait or slow operation of a peer.
 const QUIET: Micros = 24 * 3600 * SECOND;
 /// The time for which the world waits for calls that hang.
 const PATIENCE: Micros = 1200 * SECOND;
 
-/// Threads that run worlds with real sockets, because these wait for the timers of the kernel.
+/// The number of threads that run worlds with real sockets. There are several because such worlds wait for the kernel's
+/// timers.
 const THREADS: u64 = 8;
 
 /// The counters of a world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Connections accepted.
+    /// Accepted connections.
     pub connections: u64,
-    /// Requests that the application was called for.
+    /// Requests for which the application was called.
     pub called: u64,
-    /// Whole answers that peers received.
+    /// Complete answers that peers received.
     pub answers: u64,
-    /// Requests that the engine answered itself.
+    /// Requests that the engine answered by itself.
     pub refused: u64,
     /// Suspended responses that were resumed.
     pub resumed: u64,
@@ -43,8 +44,8 @@ pub struct Summary {
     pub late: u64,
     /// Requests that were refused while a late call blocked all threads.
     pub refused_waiting: u64,
-    /// Worlds whose connections have many exchanges at a time, the exchanges begun in them, and those among them that
-    /// their clients reset.
+    /// Worlds with many exchanges at a time on a connection; the next fields are the exchanges begun in them, and the
+    /// exchanges that their clients reset.
     pub multiplexed: u64,
     /// See [`multiplexed`](Self::multiplexed).
     pub exchanges: u64,
@@ -52,15 +53,15 @@ pub struct Summary {
     pub resets: u64,
     /// WebSockets that the application has accepted.
     pub websockets: u64,
-    /// Messages that the application has taken, and those that clients have received.
+    /// Messages that the application has taken, and messages that clients have received.
     pub messages: (u64, u64),
-    /// Waits of tasks, and tasks that were cancelled.
+    /// Waits of tasks; the next field has the tasks that were cancelled.
     pub waits: u64,
     /// See [`waits`](Self::waits).
     pub cancelled: u64,
-    /// Actions of a thread other than the loop's.
+    /// Actions of threads other than the loop's.
     pub outside: u64,
-    /// Elapsed virtual time.
+    /// The elapsed virtual time.
     pub time: Duration,
 }
 
@@ -97,7 +98,7 @@ fn draw(seed: u64, worlds: Worlds, traces: bool) -> (Rc<Shared>, Rc<Plan>) {
     (shared, Rc::new(plan))
 }
 
-/// Runs the world of `seed` among `worlds`; `traces` prints each event with its virtual time.
+/// Runs the world of `seed` among `worlds`. `traces`: each event is printed with its virtual time.
 ///
 /// # Errors
 /// Which condition did not hold, and when. A panic is one, such as that of an illegal move.
@@ -114,7 +115,7 @@ pub fn run(seed: u64, worlds: Worlds, traces: bool) -> Result<Summary, String> {
     })
 }
 
-/// Runs a world, whose panic is a failure.
+/// Runs a world, and turns a panic into an error.
 fn contain(run: impl FnOnce() -> Result<Summary, String>) -> Result<Summary, String> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
@@ -123,10 +124,10 @@ fn contain(run: impl FnOnce() -> Result<Summary, String>) -> Result<Summary, Str
 }
 
 /// Runs the worlds from seed `first` to seed `last`. Prints those that failed, with the command that replays each.
-/// Returns how many failed, and the sums of the others.
+/// Returns the number of failures, and the summed counters of the other worlds.
 ///
 /// # Panics
-/// If the operating system refuses a thread.
+/// If the operating system cannot create a thread.
 #[must_use]
 pub fn run_all(first: u64, last: u64, worlds: Worlds) -> (u64, Summary) {
     let Worlds { host, on_sockets, is_http2 } = worlds;
@@ -162,7 +163,7 @@ pub fn run_all(first: u64, last: u64, worlds: Worlds) -> (u64, Summary) {
 }
 
 impl<P: Simulated> World<P> {
-    /// Processes all events.
+    /// Processes all events of the world.
     pub(crate) fn run(mut self) -> Result<Summary, String> {
         match self.plan.host {
             Host::Threads => self.threads_mut().begin_work(),
@@ -173,12 +174,12 @@ impl<P: Simulated> World<P> {
             && let Some(event) = self.shared.advance()
         {
             self.process(event);
-            // A tick's output is carried at once, and a call of an hour has millions of ticks.
+            // The output of a tick is carried immediately, and a call of an hour has millions of ticks.
             if !matches!(event, Event::Tick(_)) {
                 self.network.borrow_mut().carry();
             }
             self.wake_host();
-            // Ticks go on forever for a queued request whose thread hangs.
+            // Ticks continue forever for a queued request whose thread hangs.
             let is_hanging = || !self.threads.unfinished().0.is_empty();
             if self.shared.now() > PATIENCE && is_hanging() {
                 self.is_unfinished = true;
@@ -248,7 +249,7 @@ impl<P: Simulated> World<P> {
         }
     }
 
-    /// Checks that each request was timed at most once, and not for longer than the world lasted.
+    /// Checks that each request was measured at most once, and for no longer than the world lasted.
     fn check_times(&mut self) {
         let (times, _) = self.engine_mut().times();
         let called = self.engine().statistics().requests;
@@ -320,11 +321,11 @@ impl<P: Simulated> World<P> {
         self.after_step();
     }
 
-    /// Opens files for the rest of the process, or closes them, for some seconds.
+    /// Makes the rest of the process open or close files for some seconds.
     fn open_files(&mut self) {
         let free = self.plan.conditions.descriptors;
         let count = if self.shared.one_in(2) { 0 } else { self.shared.index(free + 1) };
-        // At the end there is room for all connections.
+        // Near the end there is room for all connections.
         let count = if self.shared.now() > 20 * SECOND { 0 } else { count };
         self.shared.trace(|| format!("{count} files are open elsewhere in the process"));
         self.network.borrow_mut().other_files = count;
@@ -333,7 +334,7 @@ impl<P: Simulated> World<P> {
         }
     }
 
-    /// Ends the patience of a peer whose request was ready. The peer leaves if the request still waits.
+    /// Makes the peer of a ready request lose its patience: the peer leaves if the request still waits.
     fn end_patience(&mut self, id: usize) {
         let peer = &mut self.connections[self.owners[id]];
         let Some((Trigger::Waited(patience), _)) = peer.plan.acts else { return };
@@ -348,7 +349,7 @@ impl<P: Simulated> World<P> {
         }
     }
 
-    /// Has the driver notice a change of the engine.
+    /// Tells the driver that the engine has changed.
     fn after_step(&mut self) {
         match self.plan.host {
             Host::Threads => self.threads_mut().after_step(),
@@ -356,7 +357,7 @@ impl<P: Simulated> World<P> {
         }
     }
 
-    /// Ends the driver's wait for events if one is ready.
+    /// Ends the driver's wait for events if an event is ready.
     fn wake_host(&mut self) {
         match self.plan.host {
             Host::Threads => self.threads_mut().wake_polling_thread(),
@@ -382,7 +383,7 @@ mod tests {
         let failure = contain(|| {
             let (shared, plan) = draw(1, Worlds::of(Host::Threads), false);
             let mut world = World::<OnlySerial<Http1>>::new(shared, plan, 1);
-            // The first thread has arrived already.
+            // The first thread has already arrived.
             world.rules.arrive(0);
             world.run()
         });

@@ -1,4 +1,4 @@
-//! Real sockets of scripted worlds: listeners, and the ends of their clients.
+//! Real sockets for scripted worlds: listeners, and their clients' sockets.
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
 use std::io;
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 /// The address of a listener.
 #[derive(Clone, Debug)]
 pub enum Address {
-    /// On the loopback interface.
+    /// An address on the loopback interface.
     Tcp(SocketAddr),
-    /// A path.
+    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
-/// A listening TCP socket on the loopback interface. Its connections inherit `send_buffer`, in bytes; the kernel
+/// Creates a listening TCP socket on the loopback interface. Its connections inherit `send_buffer` in bytes; the kernel
 /// buffers about twice as many.
 ///
 /// # Panics
@@ -39,14 +39,14 @@ pub fn listen_at(path: &Path) -> (OwnedFd, Address) {
     (listener.into(), Address::Unix(path.to_owned()))
 }
 
-/// Connects. The kernel accepts the connection, so the engine need not be polled. Sends and receives of the socket do
-/// not block. `receive_buffer` limits how many unread bytes the kernel buffers.
+/// Connects a non-blocking socket to `address`. The kernel completes the connection, so the engine need not be polled.
+/// `receive_buffer` limits how many unread bytes the kernel buffers.
 ///
 /// # Errors
 /// The listener is closed.
 ///
 /// # Panics
-/// If no descriptor is left.
+/// If no descriptor is free.
 pub fn connect(address: &Address, receive_buffer: Option<usize>) -> io::Result<OwnedFd> {
     let family = match address {
         Address::Tcp(_) => AddressFamily::INET,

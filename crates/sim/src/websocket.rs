@@ -1,4 +1,4 @@
-//! Clients' WebSockets, by the client role of [`wire`].
+//! The client's side of a WebSocket, built on the client role of [`wire`].
 
 use crate::clock::{Micros, Shared};
 use crate::plan::PeerPlan;
@@ -10,9 +10,9 @@ use wire::websocket::{CloseCode, Compression, ControlPayload, Keys, Kind, Outgoi
 /// A client's WebSocket.
 pub(crate) struct WebSocketClient {
     shared: Rc<Shared>,
-    /// The number of its peer.
+    /// The index of the WebSocket's peer.
     peer: usize,
-    /// The request that asks for it.
+    /// The request that asks for the WebSocket.
     id: usize,
     ops: Vec<ClientOp>,
     is_eager: bool,
@@ -21,15 +21,15 @@ pub(crate) struct WebSocketClient {
     compression: Compression,
     /// True once the client has sent its Close frame.
     has_closed: bool,
-    /// The handshake was answered with 101.
+    /// True if the handshake was answered with 101.
     pub(crate) is_open: bool,
-    /// The next operation, and when it may begin.
+    /// The index of the next operation, and the time when it may begin.
     at: usize,
     next_at: Micros,
-    /// For each message whose bytes have been made, the offset in `out` at which it ends.
+    /// For each message that has been written, the offset in `out` at which it ends.
     pub(crate) ends: Vec<usize>,
     pub(crate) received: usize,
-    /// The code with which it has closed first.
+    /// The close code, if the client closed first.
     pub(crate) own_close: Option<u16>,
     /// The code of the server's Close frame.
     pub(crate) close: Option<u16>,
@@ -60,7 +60,8 @@ impl WebSocketClient {
         }
     }
 
-    /// Makes the bytes of the next operations, once those before are sent. Returns when the next one is due.
+    /// Writes the bytes of the next operations, if those of the previous ones have been sent (`is_sent`). Returns the
+    /// time when the next operation is due.
     pub(crate) fn write(&mut self, is_sent: bool, out: &mut Vec<u8>) -> Micros {
         if !self.is_open && !self.is_eager || !is_sent || self.has_closed || self.has_broken {
             return Micros::MAX;
@@ -103,7 +104,7 @@ impl WebSocketClient {
         if self.at < self.ops.len() { self.next_at.max(now) } else { Micros::MAX }
     }
 
-    /// Takes the answer to the handshake, if `input` begins with the one that opens the WebSocket.
+    /// Handles the answer to the handshake, if it is in `input` and opens the WebSocket.
     pub(crate) fn open(&mut self, input: &mut Vec<u8>) {
         let Some(end) = input.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return };
         if input.starts_with(b"HTTP/1.1 101 ") {
@@ -113,7 +114,7 @@ impl WebSocketClient {
         }
     }
 
-    /// Reads the whole frames of `input`. The answers to them are appended to `out`.
+    /// Reads the complete frames in `input`. Appends the answers to them to `out`.
     pub(crate) fn read(&mut self, input: &mut Vec<u8>, out: &mut Vec<u8>) {
         let (id, index) = (self.id, self.peer);
         let mut at = 0;

@@ -15,7 +15,7 @@ use scheduler::Rules;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// A clock that advances a nanosecond at each reading. The world's clock cannot be shared between threads.
+/// A clock that advances a nanosecond at each reading. The world's own clock cannot be shared between threads.
 #[derive(Default)]
 struct Readings(u64);
 
@@ -40,11 +40,11 @@ pub(crate) struct World<P: Simulated> {
     pub(crate) connections: Vec<Peer>,
     /// The peer of each request.
     pub(crate) owners: Vec<usize>,
-    /// The time of the order to stop the server, and the time at which it has to be stopped at the latest.
+    /// The time of the order to stop the server, and the time by which it has to be stopped.
     pub(crate) stopped: Option<(Micros, Micros)>,
     /// The time since which no connection is kept alive after its response.
     pub(crate) draining_since: Option<Micros>,
-    /// The world has ended before everything came to its end.
+    /// True if the world was ended before everything in it had ended.
     pub(crate) is_unfinished: bool,
 }
 
@@ -138,7 +138,7 @@ impl<P: Simulated> World<P> {
         &mut self.rules.source_mut().records
     }
 
-    /// Returns the time of the engine's clock.
+    /// Returns the time on the engine's clock.
     pub(crate) fn now(&self) -> Now {
         self.rules.source().clock()
     }

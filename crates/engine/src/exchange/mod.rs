@@ -328,7 +328,7 @@ impl<A: App> Exchange<A> {
         }
     }
 
-    /// Removes the waiter of a call that was told in another way to stop waiting.
+    /// Removes the waiter of a call that has already stopped waiting for another reason.
     pub(crate) fn stop_waiting(&mut self) {
         self.waiter = None;
     }

@@ -184,7 +184,7 @@ impl<S: Socket, C: Cipher> Encrypted<S, C> {
     /// Sends the waiting records. Returns false if encrypting has to wait until they have been sent.
     fn may_seal(&mut self) -> io::Result<bool> {
         if self.has_failed || self.ending != OutputEnd::None || !self.cipher.is_ready() {
-            // After a failure nothing more is sent, because the peer's bytes were not understood.
+            // Nothing can be sealed: the handshake has not ended, or the transport has failed or ended its output.
             return Err(io::ErrorKind::NotConnected.into());
         }
         self.flush()?;

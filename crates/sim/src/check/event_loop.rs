@@ -10,7 +10,7 @@ use crate::response::pattern;
 use crate::websocket::WebSocketClient;
 use crate::world::World;
 
-/// A world with an event loop, as its invariants see it.
+/// The checker of a world with an event loop.
 pub(crate) struct LoopChecker<'a, P: Simulated> {
     pub(crate) world: &'a World<P>,
 }
@@ -49,7 +49,7 @@ impl<P: Simulated> LoopChecker<'_, P> {
     }
 
     fn check_client(&self, client: &Peer, history: &History) -> Result<(), String> {
-        // A stop cuts requests that are under way, and accepts no connection that comes late.
+        // A stop cuts requests that are under way, and accepts no connection that arrives late.
         let is_stopping = history.dropped.is_none_or(|(at, _)| at >= self.world.plan.stops[0].at);
         for (index, answer) in client.answers.iter().enumerate() {
             let id = client.plan.requests[index];
@@ -61,11 +61,11 @@ impl<P: Simulated> LoopChecker<'_, P> {
             match self.outcome(id) {
                 Some(CallEnd::Whole) if is_own && answer.body.len() == written => {}
                 Some(CallEnd::Refused(status)) if answer.status == status => {}
-                // All that was declared had been sent when the application failed.
+                // Everything that was declared had been sent when the application failed.
                 Some(CallEnd::Cut)
                     if is_own && self.world.plan.requests[id].handling.declared() == Some(answer.body.len() as u64) => {
                 }
-                // The client of a request that never came to its end.
+                // The request of this client was never completed.
                 None if !is_own && matches!(answer.status, 400 | 408 | 503) && !client.is_honest() => {}
                 None if answer.status == 408 && is_stopping => {}
                 outcome => {
@@ -89,9 +89,9 @@ impl<P: Simulated> LoopChecker<'_, P> {
         if is_stopping || client.answers.last().is_some_and(|last| !last.keep_alive) {
             return Ok(());
         }
-        // The connection does not go on after a response that was cut, though all that it declared was sent, nor after
-        // a body that the application has not taken. The server does not wait for long then for bytes that the client
-        // sends.
+        // The connection ends after a response that was cut, even if everything that it declared was sent; and after a
+        // body that the application has not read, because the server does not wait long for the rest of the client's
+        // bytes.
         let is_cut = |&id: &usize| self.outcome(id) == Some(CallEnd::Cut);
         let is_unread = |&id: &usize| self.outcome(id).is_some() && !self.is_body_read(id);
         if client.plan.requests[..answered].iter().any(is_cut)
@@ -99,7 +99,8 @@ impl<P: Simulated> LoopChecker<'_, P> {
         {
             return Ok(());
         }
-        // If a slow client sends on a connection that was idle for too long, this destroys the bytes it has not read.
+        // If a slow client sends on a connection that was idle for too long, the server's reset destroys the bytes that
+        // the client has not read.
         let idle = self.world.plan.config.keep_alive.map_or(Micros::MAX, micros);
         let dropped = history.dropped.map_or(0, |(at, _)| at + EARLY);
         if history.last_send.saturating_add(idle) <= dropped && history.last_arrival > dropped {
@@ -116,7 +117,7 @@ impl<P: Simulated> LoopChecker<'_, P> {
         self.world.records().requests[id].read == self.world.plan.requests[id].body
     }
 
-    /// Returns true if a client that sees an end knows that something is missing.
+    /// Returns true if a client that sees the end of the connection knows that the response is incomplete.
     fn is_cut_visible(&self, client: &Peer, id: usize) -> bool {
         let has_head = self.world.event_loop.calls[id].as_ref().is_some_and(|call| call.has_head);
         !has_head || client.has_part()
@@ -135,7 +136,7 @@ impl<P: Simulated> LoopChecker<'_, P> {
         }
         if let Some(end) = &call.end {
             let is_right = match end.code {
-                // If both sides have closed at once, this code cannot be told from others.
+                // If both sides have closed at the same time, this code cannot be distinguished from others.
                 code if end.is_own => self.server_codes(id).contains(&code),
                 1006 => is_stopping,
                 code => websocket.own_close == Some(code) || self.server_codes(id).contains(&code),
@@ -154,7 +155,7 @@ impl<P: Simulated> LoopChecker<'_, P> {
         if websocket.own_close != Some(code) && !self.server_codes(id).contains(&code) {
             return Err(format!("it is closed with {code}"));
         }
-        // The end of a call closes, and does not leave that to the end of the server.
+        // The end of a call must close the WebSocket at once, and not leave that to the end of the server.
         let ends_at = self.world.plan.drain.unwrap_or(Micros::MAX).min(self.world.plan.stops[0].at);
         if matches!(code, 1001 | 1012) && websocket.own_close != Some(code) && call.over_at < ends_at {
             return Err(format!("it is closed with {code}, and its call was over before"));
@@ -164,7 +165,7 @@ impl<P: Simulated> LoopChecker<'_, P> {
             return Err(format!("it has {got} messages of {sent} before the Close frame {code}"));
         }
         match client.ending {
-            // A reset occurs if the server has not read the bytes that the client sent after the server's Close frame.
+            // A reset occurs if the server has not read bytes that the client sent after the server's Close frame.
             Some(Ending::End | Ending::Reset) => Ok(()),
             ending => Err(format!("its WebSocket is closed, and the connection is not: {ending:?}")),
         }
@@ -172,7 +173,7 @@ impl<P: Simulated> LoopChecker<'_, P> {
 
     /// Returns the codes with which the server may close the WebSocket of a call.
     fn server_codes(&self, id: usize) -> Vec<u16> {
-        // The application's call is over without a close, or by an exception.
+        // For an application's call that ends without closing, or with an exception.
         let mut codes = vec![1000];
         let plan = &self.world.plan.requests[id];
         let is_cancelled = plan.cancelled.is_some_and(|cancelled| !cancelled.is_swallowed);
@@ -188,7 +189,7 @@ impl<P: Simulated> LoopChecker<'_, P> {
             }
             Handling::Handler { .. } => codes.push(4002),
         }
-        // A message that cannot be sent raises.
+        // Sending a message raises an exception if that is impossible.
         codes.extend(is_cancelled.then_some(1011));
         for (_, of, act) in &self.world.plan.outside {
             if let (true, Outside::Close(code)) = (*of == id, act) {

@@ -1,6 +1,6 @@
-//! The invariants at the end for the exchanges of a multiplexed connection: each is answered at most once (see
-//! [`crate::exchanges`]) and whole, or its client sees that it was not, and there is a reason. The fate of one exchange
-//! is no reason for another.
+//! The invariants at the end for the exchanges of a multiplexed connection. Each exchange has at most one response (see
+//! [`crate::exchanges`]), which is complete, or its client sees that it is not, and there is a reason. What happens to
+//! one exchange is no reason for another.
 
 use super::Checker;
 use crate::app::{CallEnd, Record};
@@ -56,7 +56,7 @@ impl<P: Simulated> Checker<'_, P> {
         }
     }
 
-    /// Returns true if the server knows, when it reads what a client has sent at `sent`, that it drains, and that the
+    /// Returns true if the server, when it reads bytes that a client sent at `sent`, knows that it drains and that the
     /// connection is not a new one.
     fn had_to_announce_end(&self, exchanges: &Exchanges, sent: Micros) -> bool {
         let mut before = exchanges.all.iter().filter(|exchange| exchange.end.is_some_and(|(end, _)| end < sent));
@@ -64,18 +64,18 @@ impl<P: Simulated> Checker<'_, P> {
         had_request && self.world.draining_since.is_some_and(|since| since < sent)
     }
 
-    /// Returns true if the connection may have been idle for too long at `at`, when the server announced its end to the
-    /// client.
+    /// Returns true if the connection may have exceeded its idle limit at `at`, the time when the server announced the
+    /// end of the connection to the client. That is then an allowed reason for the announcement.
     fn may_be_idle(&self, peer: &Peer, at: Micros, history: &History) -> bool {
         let (Some(limit), Some(exchanges)) = (self.world.plan.config.keep_alive.map(micros), &peer.exchanges) else {
             return false;
         };
-        // Another client may have read the response before late.
+        // Only a client that reads promptly has read the response without delay.
         let is_prompt = peer.plan.reads.pause == 0 && peer.plan.packet == usize::MAX && peer.plan.capacity >= 8000;
         let ends = exchanges.all.iter().filter_map(|exchange| exchange.end.map(|(end, _)| end));
         let last = ends.filter(|&end| is_prompt && end < at).max().unwrap_or_default();
         let busy_until = last.saturating_sub(peer.plan.latency).max(history.accepted.unwrap_or_default());
-        // A connection of HTTP/2 has as long for its first request as for a head. Those that were refused do not count.
+        // An HTTP/2 connection may wait for its first request as long as for a head. Refused requests do not count.
         let had_request =
             exchanges.all.iter().any(|exchange| self.world.records().requests[exchange.id].begun.is_some());
         let head = self.world.plan.config.header_timeout.map_or(Micros::MAX, micros);
@@ -84,7 +84,7 @@ impl<P: Simulated> Checker<'_, P> {
         busy_until.saturating_add(limit) <= at + EARLY || is_unused && accepted.saturating_add(head) <= at + EARLY
     }
 
-    /// Checks a whole response.
+    /// Checks a complete response.
     fn check_whole(
         &self,
         peer: &Peer,
@@ -102,9 +102,9 @@ impl<P: Simulated> Checker<'_, P> {
         if status != request.script.status {
             return wrong("its status is wrong");
         }
-        // The body's bytes were compared as they arrived.
+        // The bytes of the body were compared when they arrived.
         let length = if request.is_bodiless() { 0 } else { request.script.length() };
-        // With HTTP/2 the end follows the last declared byte, whatever the call does then.
+        // With HTTP/2 the end follows the last declared byte, whatever the call does afterwards.
         let is_declared = request.is_bodiless() || request.script.declared == Some(body as u64);
         if self.world.plan.is_http2 && is_declared {
             return Ok(());
@@ -117,7 +117,7 @@ impl<P: Simulated> Checker<'_, P> {
         }
     }
 
-    /// Checks a page of the server's own.
+    /// Checks a page of the server itself.
     fn check_page(
         &self,
         peer: &Peer,
@@ -150,7 +150,7 @@ impl<P: Simulated> Checker<'_, P> {
                     408 => request.body > 0 && at >= begun.saturating_add(limit(config.body_timeout)),
                     413 => plan_of(&self.world.plan, id).overruns,
                     503 => {
-                        // The request may have waited in the kernel.
+                        // The request may have waited in the kernel before.
                         let sent = exchange.begun.map_or(begun, |(at, _)| at);
                         at >= sent.saturating_add(limit(config.queue_timeout))
                             || history.left_at.is_some_and(|left| left <= at)
@@ -162,13 +162,15 @@ impl<P: Simulated> Checker<'_, P> {
             }
             // The bytes never became a request.
             (None, None) if status == 400 && is_garbage(&self.world.plan, id) && record.begun.is_none() => Ok(()),
-            // The engine reports these to the application at the next poll, and there may be no further poll.
+            // The engine would report such requests to the application at the next poll, but there may be no further
+            // poll.
             (None, None) if status == 503 && self.world.rules.source().has_refused_waiting(0, Micros::MAX) => Ok(()),
             _ => wrong("neither engine nor application sent this page"),
         }
     }
 
-    /// Checks that an exchange was refused for lack of room, and that it was not begun.
+    /// Checks that there was no room for an exchange that was refused, and that the application did not get its
+    /// request.
     fn check_refused(&self, peer: &Peer, exchange: &Exchange, begun: Micros, at: Micros) -> Result<(), String> {
         let config = &self.world.plan.config;
         if self.world.records().requests[exchange.id].begun.is_some() {
@@ -176,7 +178,7 @@ impl<P: Simulated> Checker<'_, P> {
         }
         let is_draining = self.world.draining_since.is_some_and(|since| since <= at);
         let may_be_busy = config.queue < self.world.plan.requests.len();
-        // With HTTP/2 a response may be whole while its call still runs, which counts.
+        // With HTTP/2 a response may be complete while its call still runs. The call then still counts.
         let counts = |other: &&Exchange| {
             let record = &self.world.records().requests[other.id];
             let runs =
@@ -218,7 +220,7 @@ impl<P: Simulated> Checker<'_, P> {
         }
     }
 
-    /// Returns true if the client takes output so slowly that the server need not wait.
+    /// Returns true if the client reads so slowly that the server need not wait.
     fn is_slow(&self, peer: &Peer, exchange: &Exchange, record: &Record, at: Micros, history: &History) -> bool {
         let Some(limit) = self.world.plan.config.write_timeout.map(micros) else { return false };
         let begun_at = |exchange: &Exchange, record: &Record| {
@@ -226,7 +228,7 @@ impl<P: Simulated> Checker<'_, P> {
         };
         let mut begun = begun_at(exchange, record);
         if self.world.plan.is_http2 {
-            // All responses that wait for the window of the connection are late at the same time.
+            // All responses that wait for the window of the connection become late at the same time.
             let all = peer.exchanges.iter().flat_map(|exchanges| &exchanges.all);
             let together = all.filter(|other| other.end == Some((at, End::Cut)));
             let firsts = together.filter_map(|other| begun_at(other, &self.world.records().requests[other.id]));
@@ -235,7 +237,7 @@ impl<P: Simulated> Checker<'_, P> {
         if begun.is_none_or(|begun| at + EARLY < begun.saturating_add(limit)) {
             return false;
         }
-        // The bytes that the client sends before a credit may delay it.
+        // Bytes that the client sends before a credit may delay that credit.
         let is_prompt = Exchange::is_prompt(&plan_of(&self.world.plan, exchange.id))
             && peer.plan.reads.pause < 50 * MILLI
             && peer.plan.sends.pause < 50 * MILLI
@@ -244,7 +246,7 @@ impl<P: Simulated> Checker<'_, P> {
         !is_prompt || peer.acted.is_some() || history.full_since.is_some() || self.world.plan.config.min_rate > 0
     }
 
-    /// Returns true if the requests that a client sends may delay a credit behind them by more than `limit`.
+    /// Returns true if a client's requests may delay a credit after them by more than `limit`.
     fn delays_credits(&self, peer: &Peer, limit: Micros) -> bool {
         let size = |&id: &usize| {
             let request = &self.world.plan.requests[id];
@@ -255,22 +257,22 @@ impl<P: Simulated> Checker<'_, P> {
         round_trips * 2 * peer.plan.latency > limit
     }
 
-    /// Returns true if the engine's own call of the application has panicked, which ends the whole connection.
+    /// Returns true if a method of the application panicked when the engine called it, which ends the whole connection.
     fn has_panicked(&self, peer: &Peer) -> bool {
         let panicked =
             |&id: &usize| self.world.records().requests[id].ended.is_some_and(|(_, how)| how == CallEnd::Panicked);
         peer.plan.requests.iter().any(panicked)
     }
 
-    /// Returns true if a connection of HTTP/2 ended before a request was answered: the server takes many resets and small
-    /// windows for an attack, and refuses what it has not begun while no thread polls the engine.
+    /// Returns true if an HTTP/2 connection ended before a request was answered: the server takes many resets and small
+    /// windows for an attack, and while no thread polls the engine, it refuses requests that it has not begun.
     fn has_refused_connection(&self, peer: &Peer, record: &Record) -> bool {
         let connection = &self.world.records().connections[peer.connection.unwrap_or_default()];
         connection.refused.is_some()
             || record.begun.is_none() && self.world.rules.source().has_refused_waiting(0, Micros::MAX)
     }
 
-    /// Checks that there is a reason why an exchange has no end.
+    /// Checks that there is a reason why an exchange has not ended.
     fn excuse_missing(&self, peer: &Peer, exchange: &Exchange, history: &History, is_free: bool) -> Result<(), String> {
         let record = &self.world.records().requests[exchange.id];
         let config = &self.world.plan.config;
@@ -302,45 +304,46 @@ impl<P: Simulated> Checker<'_, P> {
         let has_stalled =
             history.full_since.is_some_and(|since| since.saturating_add(limit(config.write_timeout)) <= late);
         let by_rate = config.min_rate > 0 && accepted.saturating_add(limit(config.write_timeout)) <= late;
-        // The whole connection takes no output, or too little. Or only a part of a frame arrived, for too long.
+        // The client reads nothing, or too slowly, on the whole connection. Or only a part of a frame has arrived, for
+        // too long.
         let is_slow_path = peer.plan.capacity < 8000 * (1 + usize::from(peer.plan.latency >= 100 * MILLI) * 4);
         let is_slow_sender = peer.plan.sends.pause > 0 || is_slow_path || peer.acted.is_some();
         let is_partial = is_slow_sender && accepted.saturating_add(limit(config.header_timeout)) <= late;
         if has_stalled || by_rate || is_partial {
             return Ok(());
         }
-        // The connection has less time after the order to stop.
+        // After the order to stop, the connection has less time.
         if is_slow_sender && self.world.stopped.is_some_and(|(stopped, _)| stopped + self.grace() <= late) {
             return Ok(());
         }
-        // The response is unread at a client that then sends on a connection that was idle for too long.
+        // The client has not read the response, and then sends on a connection that was idle for too long.
         let is_stopping = self.world.stopped.is_some_and(|(at, _)| at <= dropped);
         let idle = limit(config.keep_alive).min(if is_stopping { self.grace() } else { Micros::MAX });
         let is_idle = history.last_send.saturating_add(idle) <= late;
-        // The last that was sent is that the server begins nothing further here: an idle connection ends a while later.
+        // The server's last message was that nothing further may begin: an idle connection ends some time after that.
         let is_announced = history.earlier_send.saturating_add(idle) <= history.last_send + EARLY
             && history.last_send + LINGER <= late;
         let was_idle = (is_idle || is_announced) && history.last_arrival > dropped;
-        // For a request that never began, the server told its client so, or that no request begins any more.
+        // If the request never began, the server told its client so, or that no further request may begin.
         let was_refused =
             is_announced || self.world.records().connections[peer.connection.unwrap_or_default()].refused.is_some();
         let is_over = record.ended.is_some() || record.dismissed.is_some() || (record.begun.is_none() && was_refused);
         if ending == Ending::Reset && is_over && was_idle {
             return Ok(());
         }
-        // The client went on sending to a closing server, and so destroyed the server's last bytes.
+        // The client continued to send to a closing server, which destroyed the server's last bytes.
         let is_closing = self.world.draining_since.is_some_and(|since| since + LINGER <= late);
         if ending == Ending::Reset && is_closing {
             return Ok(());
         }
-        // The server told the client that nothing further begins: the client may send such a request again on another
+        // The server told the client that nothing further may begin: the client may repeat the request on another
         // connection.
         let was_told = is_announced || peer.exchanges.as_ref().is_some_and(|all| all.goes_away_at.is_some());
         if record.begun.is_none() && was_told {
             return Ok(());
         }
         let Some((_, head)) = exchange.begun else { return Ok(()) };
-        // The request arrived when the connection was closed already, or was about to be.
+        // The request arrived when the connection had been closed, or was about to be.
         let is_ending = self.world.draining_since.is_some_and(|since| since <= late);
         if record.begun.is_none() && (is_ending || history.taken < head as u64) {
             let since = history.last_send.max(accepted);

@@ -42,7 +42,7 @@ pub(crate) fn check_late_answer<P: Simulated>(
             let is_whole = answer.body == shown(usize::try_from(length).unwrap_or(usize::MAX));
             if is_whole { Ok(()) } else { wrong("it was written in time, and its body is wrong") }
         }
-        // A response that is cut after its last byte is whole for the client.
+        // A response that is cut after its last byte is complete for the client.
         Expired::Cut { .. } | Expired::Left if request.is_bodiless() => Ok(()),
         Expired::Cut { .. } | Expired::Left => {
             let is_whole = script.declared == Some(answer.body.len() as u64);
@@ -55,7 +55,7 @@ pub(crate) fn check_late_answer<P: Simulated>(
     }
 }
 
-/// Checks that the engine does not store the output of a late call.
+/// Checks that the engine does not store output of a late call.
 pub(crate) fn check_late_write<P: Simulated>(world: &World<P>, id: usize, deferred_before: i64) {
     let record = &world.records().requests[id];
     if record.late.is_none() {
@@ -81,14 +81,14 @@ pub(crate) fn check_late_time(peer: &Peer, index: usize, late: Late) -> Result<(
     Ok(())
 }
 
-/// Returns `Ok` if a late call's request may lack a whole answer, and an error if it may not. `None`: lateness is no
-/// reason, and the other reasons decide.
+/// Decides whether a request whose call was late may have no complete answer: `Ok` if it may, an error if it may not.
+/// `None`: the lateness is no reason, so other reasons decide.
 pub(crate) fn excuse_late(peer: &Peer, late: Late) -> Option<Result<(), String>> {
     let is_reset = peer.ending == Some(Ending::Reset);
     match late.outcome {
-        // Other checks make sure that the cut is visible.
+        // Other checks verify that the cut is visible.
         Expired::Cut { .. } => Some(Ok(())),
-        // A response that is delimited by the close is whole if the connection ends without a reset.
+        // A response that is delimited by the close is complete if the connection ends without a reset.
         Expired::Whole if is_reset => None,
         Expired::Answered { .. } | Expired::Whole => {
             let stalls = peer.acted.is_some_and(|(_, act)| act == Act::StallReading);

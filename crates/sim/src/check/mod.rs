@@ -1,4 +1,4 @@
-//! The invariants of a world: after every step, and at the end.
+//! The invariants of a world, checked after every step and at the end.
 
 pub(crate) mod event_loop;
 mod exchanges;
@@ -13,15 +13,15 @@ use crate::world::World;
 use engine::Config;
 use std::sync::atomic::Ordering;
 
-/// Limits that the engine documents, in bytes: a write buffer and one part; the output that is kept in memory before it
-/// moves to a file; the bytes that are read ahead of a body, and the buffer of one receive.
+/// Limits in bytes that the engine documents: a write buffer and one part; the output that is kept in memory before it
+/// is moved to a file; the bytes of a body that are read ahead, and the buffer of one receive.
 const OUTPUT_AT_MOST: i64 = (128 << 10) + 250_000;
 const UNRELIEVED_AT_MOST: i64 = 1 << 20;
 const READ_AHEAD_AT_MOST: u64 = (64 << 10) + (64 << 10) + 16;
-/// The same as allocated memory, which may be twice the number of bytes in it.
+/// The last limit as allocated memory, which may be twice the number of bytes in it.
 const BODY_BEYOND_MEMORY: usize = 2 * ((64 << 10) + (64 << 10));
 
-/// The world, as its invariants see it.
+/// The checker of a world.
 pub(crate) struct Checker<'a, P: Simulated> {
     pub(crate) world: &'a World<P>,
 }
@@ -47,8 +47,8 @@ impl<P: Simulated> Checker<'_, P> {
             shared.fail(|| format!("the kernel holds the last bytes of c{number} back, and the server waits"));
         }
         self.check_body_memory(network.open());
-        // Bodies whose heads came earlier are received all the same, and completing a call may uncover the next
-        // request.
+        // Bodies whose heads arrived earlier are received nevertheless, and completing a call may make the next request
+        // visible.
         let waits = |record: &&Record| record.ready.is_some() && record.called.is_none() && record.dismissed.is_none();
         let with_bodies = self.world.records().requests.iter().filter(waits).filter(|record| record.read > 0).count();
         if statistics.queued > (self.world.plan.config.queue + self.world.plan.most_calls + with_bodies) as u64 {
@@ -62,7 +62,7 @@ impl<P: Simulated> Checker<'_, P> {
             shared.fail(|| "a request or a response was dropped and not given back".to_owned());
         }
         for (number, connection) in self.world.records().connections.iter().enumerate() {
-            // With HTTP/1 the others are over.
+            // With HTTP/1 all requests except the last one have ended.
             let one = if P::MULTIPLEXED { 0 } else { connection.begun.len().saturating_sub(1) };
             for &id in &connection.begun[one..] {
                 let record = &self.world.records().requests[id];
@@ -74,13 +74,13 @@ impl<P: Simulated> Checker<'_, P> {
                 }
                 // The engine discards the bytes that the client of a late call still sends.
                 let is_read = record.late.is_none() && self.world.deadlines().refused_at.is_empty();
-                // The bytes behind a handshake are messages, which have bounds of their own.
+                // The bytes after a handshake are messages, which have their own limits.
                 let is_read = is_read && !request.is_websocket;
                 let (Some(_), None, None, true) = (record.ready, record.ended, record.dismissed, is_read) else {
                     continue;
                 };
                 let Some(place) = self.place_of(number, id) else { continue };
-                // The offset on the wire of a byte of a chunked body is not known here.
+                // For a chunked body, the offset on the wire of its bytes is not known here.
                 let used = match (self.world.plan.config.buffer_bodies, request.is_chunked) {
                     (true, _) | (false, true) => place.end,
                     (false, false) => place.head + record.read,
@@ -93,11 +93,11 @@ impl<P: Simulated> Checker<'_, P> {
         }
     }
 
-    /// Checks that all bodies together respect the limit on their memory, and give back the memory that they used.
+    /// Checks that all bodies together respect the limit on their memory, and release the memory when they have ended.
     fn check_body_memory(&self, connections: usize) {
         let Config { body_memory_total, buffer_bodies, .. } = &self.world.plan.config;
         let (used, most) = (body_memory_total.used(), body_memory_total.most());
-        // A body that is read as it arrives always has some part in memory, so that its call makes progress.
+        // A body that is read as it arrives may always have a part in memory, so that its call makes progress.
         let bodies = if P::MULTIPLEXED { self.world.plan.requests.len() } else { connections };
         let beyond = if *buffer_bodies { 0 } else { bodies * BODY_BEYOND_MEMORY };
         if used > most.saturating_add(beyond) {
@@ -177,7 +177,7 @@ impl<P: Simulated> Checker<'_, P> {
                 .iter()
                 .filter(|connection| !P::MULTIPLEXED && connection.refused.is_some_and(|(_, status)| status == 503))
                 .count() as u64;
-        // The application is not notified of requests that are refused because no thread polls the engine.
+        // If requests are refused because no thread polls the engine, the application is not notified.
         let blocked = self.world.deadlines().refused_waiting;
         let ranges = [
             ("refused", statistics.refused, self.world.records().refusals, blocked),

@@ -1,4 +1,4 @@
-//! The invariants of the connections of HTTP/1, at the end.
+//! The invariants at the end for HTTP/1 connections.
 
 use super::Checker;
 use super::late::{check_late_answer, check_late_time, excuse_late};
@@ -28,7 +28,7 @@ impl<P: Simulated> Checker<'_, P> {
                     self.world.records().requests[id]
                 ));
             }
-            // The rest of a short send leaves when a thread polls.
+            // After a short send, the rest is sent only when a thread polls, so the time is not checked then.
             if let Some(late) = self.world.records().requests[id].late
                 && self.world.plan.conditions.short_sends == 0
                 && let Err(what) = check_late_time(peer, index, late)
@@ -64,7 +64,7 @@ impl<P: Simulated> Checker<'_, P> {
         self.check_idle(peer, &history);
     }
 
-    /// Checks that the answer is the right one.
+    /// Checks that the answer is the correct one.
     fn check_answer(&self, connection: usize, id: usize, answer: &Answer) -> Result<(), String> {
         let (request, record) = (&self.world.plan.requests[id], &self.world.records().requests[id]);
         let script = &request.script;
@@ -110,7 +110,7 @@ impl<P: Simulated> Checker<'_, P> {
             _ if answer.status != script.status => wrong("its status is wrong"),
             Some(CallEnd::Whole) if answer.body == shown(length) => self.check_keep_alive(id, answer),
             Some(CallEnd::Whole) => wrong("its body is wrong"),
-            // A response that is cut after its last byte is whole for the peer.
+            // A response that is cut after its last byte is complete for the peer.
             Some(CallEnd::Cut | CallEnd::Abandoned) | None if request.is_bodiless() => Ok(()),
             Some(CallEnd::Cut | CallEnd::Abandoned) | None
                 if script.declared == Some(answer.body.len() as u64) && answer.body == shown(answer.body.len()) =>
@@ -137,7 +137,7 @@ impl<P: Simulated> Checker<'_, P> {
         }
     }
 
-    /// Checks that the engine had a reason to refuse.
+    /// Checks that the engine had a reason for the refusal.
     fn check_refusal(&self, connection: usize, id: usize, status: u16) -> Result<(), String> {
         let (request, record) = (&self.world.plan.requests[id], &self.world.records().requests[id]);
         let config = &self.world.plan.config;
@@ -161,7 +161,7 @@ impl<P: Simulated> Checker<'_, P> {
                 })
             }
             (503, _) => {
-                // Reading it may have been paused.
+                // The engine may have paused reading the request.
                 let before = id.checked_sub(1).map(|before| &self.world.records().requests[before]);
                 let before =
                     before.filter(|before| before.connection == Some(connection)).and_then(|before| before.ended);
@@ -175,28 +175,28 @@ impl<P: Simulated> Checker<'_, P> {
         if is_right { Ok(()) } else { Err(format!("there was no reason for {status}")) }
     }
 
-    /// Returns the least time for which an idle connection may still send a request after an order to stop.
+    /// Returns the minimum time for which an idle connection may still send a request after an order to stop.
     pub(crate) fn grace(&self) -> Micros {
         self.world.plan.stops.iter().map(|stop| micros(stop.grace)).min().unwrap_or(Micros::MAX)
     }
 
-    /// Returns true if the engine may refuse a body at `at` as too slow. Its last bytes arrived at `last_arrival`, and
-    /// the engine waited for it since `since`.
+    /// Returns true if the engine may refuse a body at `at` as too slow. The body's last bytes arrived at
+    /// `last_arrival`, and the engine has waited for the body since `since`.
     pub(crate) fn is_stalled(&self, id: usize, begun: Micros, last_arrival: Micros, since: Micros, at: Micros) -> bool {
         let config = &self.world.plan.config;
         let limit = config.body_timeout.map_or(Micros::MAX, micros);
         let stalls_at = last_arrival.max(begun).saturating_add(limit);
-        // A body that arrives all the time but too slowly is refused no earlier than this, and so is a body of which
-        // only chunk sizes arrived, which are no part of the body. With many exchanges, the bytes that arrived last may
-        // belong to another one.
+        // A body that arrives continuously but too slowly is refused at this time or later. The same is true of a body
+        // of which only chunk sizes arrived, which are no part of the body. On a multiplexed connection, the last bytes
+        // may belong to another exchange.
         let may_be_nothing = P::MULTIPLEXED || config.min_rate > 0 || self.world.plan.requests[id].is_chunked;
         let earliest = if may_be_nothing { begun.saturating_add(limit) } else { stalls_at };
         let latest = since.max(last_arrival).saturating_add(limit).saturating_add(SLACK);
         at + EARLY >= earliest && (self.world.plan.most_calls == 1 || at <= latest + EARLY)
     }
 
-    /// Checks that there is a reason why a request has no whole answer: the reasons of the connection first, in the
-    /// order in which they have to be asked, then those of the request.
+    /// Checks that there is a reason why a request has no complete answer: first the reasons of the connection, whose
+    /// order matters, then those of the request.
     fn excuse(&self, peer: &Peer, index: usize, history: &History, is_free: bool) -> Result<(), String> {
         let id = peer.plan.requests[index];
         let record = &self.world.records().requests[id];
@@ -208,7 +208,7 @@ impl<P: Simulated> Checker<'_, P> {
         if is_away || history.was_refused {
             return Ok(());
         }
-        // With a full queue the engine reads nothing, not even a handshake, and without one it cannot send the refusal.
+        // With a full queue the engine reads no handshake either, and without a handshake it cannot send the refusal.
         let is_refused =
             peer.connection.is_some_and(|number| self.world.records().connections[number].refused.is_some());
         if self.world.plan.is_encrypted && is_refused && history.taken == 0 {
@@ -223,13 +223,13 @@ impl<P: Simulated> Checker<'_, P> {
         if !shows {
             return Err("the cut is not visible".to_owned());
         }
-        // An empty line before a request line is no request yet.
+        // An empty line before a request line is not a request yet.
         let blank = if self.world.plan.requests[id].bytes.starts_with(b"\r\n") { 2 } else { 0 };
         if peer.sent <= place.start + blank || hangs {
             return Ok(());
         }
         if let (Some(late), None) = (record.late, history.dropped) {
-            // The socket is open as long as the call runs.
+            // The socket remains open while the call runs.
             return excuse_late(peer, late).unwrap_or(Ok(()));
         }
         let Some((dropped, _)) = history.dropped else { return Err("the server still has it open".to_owned()) };
@@ -240,7 +240,7 @@ impl<P: Simulated> Checker<'_, P> {
         }
         let has_stalled =
             history.full_since.is_some_and(|since| since.saturating_add(limit(config.write_timeout)) <= late);
-        // A peer that reads all the time but too slowly is cut no earlier than this.
+        // A peer that reads continuously but too slowly is cut at this time or later.
         let by_rate = record.called.filter(|_| config.min_rate > 0);
         let is_too_slow = by_rate.is_some_and(|at| at.saturating_add(limit(config.write_timeout)) <= late);
         if has_stalled || is_too_slow {
@@ -249,7 +249,7 @@ impl<P: Simulated> Checker<'_, P> {
         if ending == Ending::Reset && self.is_destroyed(peer, record, history, dropped, is_stopping) {
             return Ok(());
         }
-        // A reset that makes a cut visible destroys earlier answers that were not read yet.
+        // A reset that makes a cut visible destroys earlier answers that have not been read.
         let breaks = |&id: &usize| {
             let Record { ended, late, .. } = self.world.records().requests[id];
             let was_cut = ended.is_some_and(|(_, how)| how == CallEnd::Cut)
@@ -257,12 +257,12 @@ impl<P: Simulated> Checker<'_, P> {
             let panicked = ended.is_some_and(|(_, how)| how == CallEnd::Panicked);
             panicked || self.has_missing_file(id) || (was_cut && self.world.plan.requests[id].is_until_close())
         };
-        // A Unix socket has none: the client sees that a part is missing.
+        // A Unix socket has no resets: the client sees that a part is missing.
         let may_be_reset = ending == Ending::Reset || self.world.plan.medium == Medium::Unix;
         if may_be_reset && peer.plan.requests[index..].iter().any(breaks) {
             return Ok(());
         }
-        // A response without a body can be cut after its head.
+        // A response without a body may be cut after its head.
         let before = index.checked_sub(1).map(|before| &self.world.records().requests[peer.plan.requests[before]]);
         if before.is_some_and(|before| {
             before.late.is_some()
@@ -288,7 +288,7 @@ impl<P: Simulated> Checker<'_, P> {
         is_stopping: bool,
     ) -> bool {
         let late = dropped + EARLY;
-        // The rest of the answer was destroyed because the peer went on sending for longer than the server lingers.
+        // The rest of the answer was destroyed because the peer continued to send for longer than the server lingers.
         let answered =
             record.late.map(|late| late.at).or(record.ended.map(|(at, _)| at)).or(record.dismissed.map(|(at, _)| at));
         let answered = answered
@@ -300,14 +300,14 @@ impl<P: Simulated> Checker<'_, P> {
         if record.called.is_none() && refused {
             return true;
         }
-        // The answer is unread at a peer that then sends a request on a connection that was idle for too long.
+        // The peer has not read the answer, and then sends a request on a connection that was idle for too long.
         let keep_alive = self.world.plan.config.keep_alive.map_or(Micros::MAX, micros);
         let idle = keep_alive.min(if is_stopping { self.grace() } else { Micros::MAX });
         let was_idle = history.last_send.saturating_add(idle) <= late && history.last_arrival > dropped;
         answered.is_some() && was_idle
     }
 
-    /// Checks that a request itself is a reason for the missing answer. `start`: the offset of its first byte.
+    /// Checks that the request itself is a reason for the missing answer. `start` is the offset of its first byte.
     fn judge_request(
         &self,
         index: usize,
@@ -321,7 +321,7 @@ impl<P: Simulated> Checker<'_, P> {
         let late = dropped + EARLY;
         let is_stopping = self.world.stopped.is_some_and(|(at, _)| at <= dropped);
         match (record.begun, record.ended.map(|(_, how)| how), record.dismissed) {
-            // The application cut the response, or panicked when no error page could follow.
+            // The application cut the response, or panicked when no error page could be sent any more.
             (_, Some(CallEnd::Cut | CallEnd::Panicked), _) => Ok(()),
             (_, Some(how), _) => Err(format!("its call ended: {how:?}")),
             (Some(_), None, Some((_, status))) => Err(format!("it was dropped: {status:?}")),
@@ -348,7 +348,7 @@ impl<P: Simulated> Checker<'_, P> {
         self.world.plan.requests[id].script.ops.iter().any(is_missing)
     }
 
-    /// Checks that an idle connection was closed at its time limit, neither earlier nor much later.
+    /// Checks that an idle connection was closed at its time limit, neither early nor much later.
     fn check_idle(&self, peer: &Peer, history: &History) {
         let Some((dropped, _)) = history.dropped else { return };
         let has_answers_only = peer.answers.last().is_some_and(|last| last.keep_alive)
@@ -362,7 +362,7 @@ impl<P: Simulated> Checker<'_, P> {
         if left || history.was_refused || history.full_since.is_some() {
             return;
         }
-        // The end of a response without a body is not sent.
+        // The end of a response without a body causes no send.
         let last = &self.world.records().requests[peer.plan.requests[peer.answers.len() - 1]];
         let (Some((last, CallEnd::Whole)), None) = (last.ended, last.late) else { return };
         let last = last.max(history.last_send);

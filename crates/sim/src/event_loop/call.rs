@@ -7,7 +7,7 @@ use wire::websocket::Kind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskState {
-    /// The loop runs it in its next iteration.
+    /// The loop runs the task in its next iteration.
     Ready,
     Receiving,
     Sending,
@@ -21,13 +21,13 @@ pub(crate) struct Task {
     pub(crate) ops: Vec<TaskOp>,
     pub(crate) at: usize,
     pub(crate) state: TaskState,
-    /// A message that is to be sent: its kind and length.
+    /// The kind and length of the message that the task has to send.
     pub(crate) pending: Option<(Kind, usize)>,
-    /// Messages that the current operation has taken.
+    /// The number of messages that the current operation has taken.
     pub(crate) count: usize,
 }
 
-/// A handler that is given back.
+/// The event for which a suspended handler waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
     Message,
@@ -39,20 +39,21 @@ pub(crate) struct Call {
     pub(crate) ticket: Option<Ticket>,
     pub(crate) websocket: Option<WebSocketId>,
     pub(crate) tasks: Vec<Task>,
-    /// Number of wakes that were requested from the engine and have not come. One wake ends all waits of a call.
+    /// The number of wake-ups that were requested from the engine and have not happened. One wake-up ends all waits of
+    /// a call.
     pub(crate) armed: u32,
-    /// The event that a handler waits for while it is given back.
+    /// The event for which the handler waits while it is suspended.
     pub(crate) until: Option<Until>,
     pub(crate) has_head: bool,
     pub(crate) written: usize,
     pub(crate) messages_sent: usize,
-    /// Bytes of the frames of messages that the engine has taken.
+    /// The number of bytes in frames of messages that the engine has accepted.
     pub(crate) composed: u64,
-    /// The end of its WebSocket, as the engine reported it to the application.
+    /// The end of the WebSocket, as the engine reported it to the application.
     pub(crate) end: Option<WebSocketEnd>,
-    /// True once the response and the tasks are over.
+    /// True once the response and the tasks have ended.
     pub(crate) is_over: bool,
-    /// When the application's part of its WebSocket was over.
+    /// The time when the application's part of the WebSocket ended.
     pub(crate) over_at: Micros,
 }
 
@@ -77,7 +78,7 @@ impl Call {
         }
     }
 
-    /// Returns all events that its tasks wait for; `None` if no task waits for the engine.
+    /// Returns all conditions for which tasks wait; `None` if no task waits for the engine.
     pub(crate) fn awaited(&self) -> Option<Awaited> {
         let of = |task: &Task| match task.state {
             TaskState::Receiving => Some(Awaited::INPUT.or(Awaited::DEPARTURE)),

@@ -1,4 +1,4 @@
-//! Calls of the application: tasks that wait beside each other, and handlers that are given back between messages.
+//! Calls of the application: concurrent tasks, and handlers that are suspended between messages.
 
 use super::call::{Call, TaskState, Until};
 use super::driver::LoopDriver;
@@ -11,15 +11,15 @@ use engine::{Incoming, Input, Progress, Room, WebSocketEnd};
 use wire::message::Draft;
 use wire::websocket::{CloseCode, Kind, Outgoing, SendError};
 
-/// Bytes of output that a WebSocket may have waiting when a message is taken.
+/// The number of unsent bytes above which a WebSocket accepts no message.
 const HIGH_WATER: u64 = 64 << 10;
 
 /// The next step of a task after an operation.
 enum Next {
     GoOn,
-    /// The same operation is tried again when the wait is over.
+    /// Retry the same operation when the wait has ended.
     Wait(TaskState),
-    /// The next operation begins when the wait is over.
+    /// Begin the next operation when the wait has ended.
     WaitAndGoOn(TaskState),
     Return,
     Raise,
@@ -54,7 +54,7 @@ impl<P: Simulated> LoopDriver<'_, P> {
                 Next::GoOn => {
                     own.at += 1;
                     own.count = 0;
-                    // The application gives others a turn.
+                    // The application lets other tasks run.
                     if self.world.shared.one_in(8) {
                         return self.world.event_loop.ready.push((id, task));
                     }
@@ -87,7 +87,7 @@ impl<P: Simulated> LoopDriver<'_, P> {
         }
     }
 
-    /// Has the engine wake the call when any of its tasks can go on.
+    /// Makes the engine wake the call when any of its tasks can continue.
     pub(super) fn arm(&mut self, id: usize) {
         let call = self.world.event_loop.calls[id].as_mut().expect("it was called");
         let (Some(awaited), Some(ticket)) = (call.awaited(), &call.ticket) else { return };
@@ -98,7 +98,7 @@ impl<P: Simulated> LoopDriver<'_, P> {
         self.world.rules.step_of_host();
     }
 
-    /// Handles a wake of a call: the event that it waits for may have happened, and its tasks look again.
+    /// Handles a wake-up of a call: an awaited event may have happened, so its tasks retry.
     pub(super) fn wake_call(&mut self, id: usize) {
         let Some(call) = &mut self.world.event_loop.calls[id] else {
             return self.world.shared.fail(|| format!("call {id} is woken, which was not called"));
@@ -207,7 +207,7 @@ impl<P: Simulated> LoopDriver<'_, P> {
         }
     }
 
-    /// Writes a part of the body, after the head, and sends it.
+    /// Writes the head, unless that was done, and a part of the body, and sends them.
     fn write(&mut self, id: usize, length: usize) -> Next {
         let declared = self.world.plan.requests[id].handling.declared();
         let call = self.world.event_loop.calls[id].as_mut().expect("it was called");
@@ -256,7 +256,7 @@ impl<P: Simulated> LoopDriver<'_, P> {
         let progress = if how == CallEnd::Cut { Progress::Cut } else { Progress::Done };
         core.engine.complete(ticket, progress, now, &mut core.records);
         self.world.rules.step_of_host();
-        // `receive` says so to those that wait.
+        // Tasks that wait in `receive` must now return.
         self.look_again(id);
         Next::GoOn
     }
@@ -335,7 +335,7 @@ impl<P: Simulated> LoopDriver<'_, P> {
         incoming
     }
 
-    /// Takes messages, and sends each back if it is to.
+    /// Takes at most `most` messages. `answers`: sends each message back.
     fn take(&mut self, id: usize, task: usize, most: usize, answers: bool) -> Next {
         loop {
             if let Some(next) = self.send_pending(id, task) {
@@ -356,7 +356,7 @@ impl<P: Simulated> LoopDriver<'_, P> {
         }
     }
 
-    /// Sends the message that waits to be sent, if there is one. `None`: the task goes on.
+    /// Sends the task's pending message, if there is one. Returns `None` if the task continues.
     fn send_pending(&mut self, id: usize, task: usize) -> Option<Next> {
         let (kind, length) = self.call(id).tasks[task].pending?;
         let sent = self.send(id, kind, length, true);
@@ -366,7 +366,7 @@ impl<P: Simulated> LoopDriver<'_, P> {
         }
         match sent {
             Sent::Done => None,
-            // The message was all of the operation.
+            // The operation consisted of this message only.
             Sent::Full if matches!(own.ops[own.at], TaskOp::Send(_)) => Some(Next::WaitAndGoOn(TaskState::Sending)),
             Sent::Full | Sent::Refused => Some(Next::Wait(TaskState::Sending)),
             Sent::Closed => Some(Next::Raise),
@@ -419,7 +419,7 @@ impl<P: Simulated> LoopDriver<'_, P> {
         core.engine.close_websocket(websocket, code, "", now, &mut core.records);
     }
 
-    /// Sends a message or closes, as a thread other than the loop's.
+    /// Sends a message or closes the WebSocket, as a thread other than the loop's.
     pub(crate) fn act_outside(&mut self, entry: usize) {
         self.world.event_loop.outside += 1;
         let (_, id, act) = self.world.plan.outside[entry];
@@ -438,7 +438,7 @@ impl<P: Simulated> LoopDriver<'_, P> {
         }
     }
 
-    /// Ends a call, and with it the WebSocket or response that the call has left open.
+    /// Ends a call, and the WebSocket or response that the call has left open.
     fn conclude(&mut self, id: usize, has_raised: bool) {
         let now = self.world.shared.now();
         let call = self.world.event_loop.calls[id].as_mut().expect("it was called");
@@ -548,7 +548,7 @@ impl<P: Simulated> LoopDriver<'_, P> {
 
     // ------------------------------------------------------------------------------------------------------- checks
 
-    /// Checks, when the loop is about to wait, that no call waits for something that is already there.
+    /// Checks, when the loop is about to wait, that no call waits for an event that has already happened.
     pub(super) fn check_waiting(&mut self) {
         for id in 0..self.world.event_loop.calls.len() {
             let Some(call) = self.world.event_loop.calls[id].as_ref().filter(|call| !call.is_over) else { continue };
@@ -597,7 +597,7 @@ impl<P: Simulated> LoopDriver<'_, P> {
     }
 }
 
-/// Writes the head, if that has not been done.
+/// Writes the head of the response, unless that was done.
 fn begin<P: Simulated>(
     id: usize,
     has_head: &mut bool,

@@ -1,4 +1,4 @@
-//! The loop: its selector, its tasks and its timers.
+//! The event loop: its selector, its tasks and its timers.
 
 use super::call::{Call, TaskState};
 use crate::app::{CallEnd, Job, Records, SuspendedCall};
@@ -11,7 +11,7 @@ use engine::Work;
 use scheduler::WorkSource;
 use std::time::Duration;
 
-/// The event loop of a world, which runs its calls.
+/// The driver of a world with an event loop, which runs its calls.
 pub(crate) struct LoopDriver<'a, P: Simulated> {
     pub(crate) world: &'a mut World<P>,
 }
@@ -26,7 +26,7 @@ impl<P: Simulated> LoopDriver<'_, P> {
         }
     }
 
-    /// Runs an iteration, if `round` is the current one.
+    /// Runs an iteration, if `round` is the current number.
     pub(crate) fn resume(&mut self, round: u64) {
         if self.world.event_loop.round == round {
             self.go_round();
@@ -44,7 +44,7 @@ impl<P: Simulated> LoopDriver<'_, P> {
         }
     }
 
-    /// Runs one iteration of the loop: the selector's reports, tasks and timers; then begins the next wait.
+    /// Runs one iteration of the loop: the selector's events, tasks and timers; then begins the next wait.
     fn go_round(&mut self) {
         self.world.event_loop.waits_until = None;
         self.world.event_loop.is_wake_scheduled = false;
@@ -81,7 +81,8 @@ impl<P: Simulated> LoopDriver<'_, P> {
         self.schedule_loop(until.max(now + 1));
     }
 
-    /// Lets the engine do everything that is ready and due; runs the calls that can begin, and wakes those that waited.
+    /// Makes the engine handle everything that is ready or due, runs the calls that can begin, and wakes those that
+    /// waited.
     fn run_once(&mut self) {
         self.world.rules.begin_hosted_poll();
         let core = self.world.rules.source_mut();
@@ -118,7 +119,7 @@ impl<P: Simulated> LoopDriver<'_, P> {
                     self.world.event_loop.cancels.push((at, id, cancelled.task, cancelled.is_swallowed));
                 }
                 match handling {
-                    // The first step of a task is made at once; a task of its own begins in the next iteration.
+                    // The first task starts at once; the other tasks start in the next iteration.
                     Handling::Tasks(tasks) => {
                         self.world.event_loop.ready.extend((1..tasks.len()).map(|task| (id, task)));
                         self.run_task(id, 0);
@@ -151,7 +152,7 @@ impl<P: Simulated> LoopDriver<'_, P> {
         }
     }
 
-    /// Returns when the loop has to run at the latest, for tasks that sleep and for cancellations.
+    /// Returns the time by which the loop has to run, for tasks that sleep and for cancellations.
     fn next_timer(&self) -> Micros {
         let sleeps = self.world.event_loop.calls.iter().flatten().flat_map(|call| &call.tasks).filter_map(|task| {
             match task.state {

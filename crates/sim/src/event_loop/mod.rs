@@ -1,9 +1,8 @@
-//! The event loop of a world, as asyncio's: the engine is polled in the loop's selector, and the calls of the
-//! application go on beside each other in one thread. The state is here; `driver` has the loop, `calls` what the calls
-//! do.
+//! The event loop of a world, modelled on asyncio's: the loop's selector polls the engine, and the application's calls
+//! run concurrently in one thread. This file has the state; `driver` has the loop, `calls` the operations of the calls.
 //!
-//! A request is a call of tasks that receive, send and sleep; or, with a WebSocket, a handler that is given back until
-//! a message is there.
+//! A call consists of tasks that receive, send and sleep; or, for a WebSocket, it is a handler that is suspended until
+//! a message arrives.
 
 mod call;
 mod calls;
@@ -18,26 +17,26 @@ use wire::websocket::Kind;
 pub(crate) struct EventLoop {
     /// The calls that have begun.
     pub(crate) calls: Vec<Option<Call>>,
-    /// Messages that handlers could not send.
+    /// The messages that handlers could not send yet.
     handler_owes: Vec<Option<(Kind, usize)>>,
-    /// Tasks that the loop runs in its next iteration.
+    /// The tasks that the loop runs in its next iteration.
     ready: Vec<(usize, usize)>,
-    /// Cancellations that are still to come.
+    /// The cancellations that are due later.
     cancels: Vec<(Micros, usize, usize, bool)>,
-    /// Number of the loop's next event. Events with another number are void.
+    /// The number of the loop's next event. Events with another number are void.
     round: u64,
-    /// The loop waits, at the latest until then.
+    /// The time by which the loop's wait ends; `None` while the loop runs.
     waits_until: Option<Micros>,
     is_wake_scheduled: bool,
-    /// Number of waits of tasks.
+    /// The number of waits of tasks.
     pub(crate) waits: u64,
-    /// Tasks that were cancelled.
+    /// The number of tasks that were cancelled.
     pub(crate) cancelled: u64,
-    /// WebSockets that the application has accepted.
+    /// The number of WebSockets that the application has accepted.
     pub(crate) websockets: u64,
-    /// Number of times that a handler was resumed.
+    /// The number of times that a handler was resumed.
     pub(crate) resumed: u64,
-    /// Actions of a thread other than the loop's.
+    /// The number of actions of a thread other than the loop's.
     pub(crate) outside: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Moves the bytes that have arrived in virtual time through the real sockets of [`Wires`](super::wires::Wires).
+//! The code that moves bytes that have arrived in virtual time through the real sockets of
+//! [`Wires`](super::wires::Wires).
 
 use super::pipe::{End, post};
 use super::wires::READ;
@@ -10,17 +11,17 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
 use std::time::Duration;
 
 impl Network {
-    /// Connects the real socket of a connection whose start arrives. Returns false if the listener is closed.
+    /// Connects the real socket of a connection that has just arrived. Returns false if the listener is closed.
     pub(super) fn connect_wire(&mut self, number: usize) -> bool {
         let listener = self.connections[number].listener;
         self.wires.as_mut().is_none_or(|wires| wires.connect(number, listener))
     }
 
-    /// Takes the reports of the engine's poller.
+    /// Takes the events of the engine's poller.
     pub(super) fn poll_wires(&mut self, ready: &mut Vec<Readiness>) {
         let Some(wires) = &mut self.wires else { return };
         let first = ready.len();
-        // The first wait takes the awaited events, the second the events that the kernel has noticed since.
+        // The first wait takes the awaited events, the second one the events that the kernel has noticed since.
         for _ in 0..2 {
             wires.poller.wait(Some(Duration::ZERO), ready).expect("the poller works");
         }
@@ -37,8 +38,7 @@ impl Network {
         }
     }
 
-    /// Records that the engine has sent `count` bytes of a connection; `is_short`: it has more, for which there was no
-    /// room.
+    /// Records that the engine has sent `count` bytes on a connection. `is_short`: there was no room for the rest.
     pub(super) fn note_sent(&mut self, number: usize, count: usize, is_short: bool) {
         if let Some(end) = self.wires.as_mut().and_then(|wires| wires.end_mut(number)) {
             end.sent += count as u64;
@@ -63,10 +63,10 @@ impl Network {
         let Some(end) = wires.ends.get_mut(number).and_then(Option::as_mut) else { return };
         let is_heard = connection.dropped.is_none() && connection.watched.is_some() && !connection.is_cut;
         if connection.reset_of_server.here().is_some() {
-            // An error here, or of shutdown below, means that the server has reset the connection: there is nothing to
-            // end.
+            // An error here, or in `shutdown` below, means that the server has reset the connection, so there is
+            // nothing to end.
             sockopt::set_socket_linger(&end.socket, Some(Duration::ZERO)).ok();
-            // If one of the sides had ended already there may be nothing to report.
+            // If one of the sides had already ended, there may be nothing to report.
             let is_over = end.is_shut || end.is_ended || end.expects_end;
             wires.ends[number] = None;
             if is_heard && !is_over {
@@ -74,7 +74,7 @@ impl Network {
             }
             return;
         }
-        // Bytes that the kernel has and the engine has not read yet stay in the pipe until the engine reads them.
+        // Bytes that are in the kernel and not read by the engine stay in the pipe until the engine reads them.
         let pipe = &mut connection.to_server;
         let in_kernel =
             if connection.dropped.is_some() { 0 } else { usize::try_from(end.written - pipe.taken).unwrap_or(0) };
@@ -86,7 +86,7 @@ impl Network {
                 Ok(count) => written += count,
                 Err(Errno::WOULDBLOCK) => break,
                 Err(error) => {
-                    // The kernel reports a reset once: reading reports an end after it.
+                    // The kernel reports a reset once; after that, a read returns the end.
                     is_reset = error == Errno::CONNRESET;
                     break;
                 }
@@ -115,8 +115,8 @@ impl Network {
         }
     }
 
-    /// Reads the bytes that the engine has sent on a connection, as far as the client's pipe has room, and lets them
-    /// travel.
+    /// Reads the bytes that the engine has sent on a connection, as many as the client's pipe has room for, and puts
+    /// them into that pipe.
     fn carry_to_client(&mut self, number: usize) {
         let shared = std::rc::Rc::clone(&self.shared);
         let Some(wires) = &mut self.wires else { return };
@@ -167,7 +167,7 @@ impl Network {
         }
     }
 
-    /// Moves the bytes of all connections as far as the kernel takes them. Called after each event.
+    /// Moves the bytes of all connections, as many as the kernel accepts. Called after each event.
     pub(crate) fn carry(&mut self) {
         if self.wires.is_none() {
             return;

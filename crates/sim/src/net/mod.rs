@@ -1,13 +1,13 @@
-//! The network: listeners, and connections as pairs of pipes with latency and capacity.
+//! The simulated network: listeners, and connections as pairs of pipes with latency and capacity.
 //!
-//! The server's side is the engine's [`engine::Net`]. It behaves as Linux does, as far as a server can rely on it:
+//! The server's side is the engine's [`engine::Net`]. It behaves like Linux, in everything on which a server can rely:
 //!
-//! * Readiness is edge-triggered, as with epoll. It is reported once, and again with new bytes, an end or a reset, and
-//!   with free space after a send was short. Registering reports the current state. Each report describes the state at
+//! * Readiness is edge-triggered, as with epoll. It is reported once, and again after new bytes, an end or a reset, and
+//!   when there is room after a short send. Registering reports the current state. Each report describes the state at
 //!   the time of the poll. A short receive has taken everything.
 //! * Closing a connection resets it if input is unread, or when input arrives later (see RFC 9112, section 9.6). A
-//!   reset destroys the bytes that the peer has not read yet.
-//! * A peer that vanished sends nothing, so nothing is lost and nothing arrives.
+//!   reset destroys bytes that the peer has not read yet.
+//! * A peer that has vanished sends nothing, not even an end or a reset.
 //!
 //! With a [`Medium`] other than the simulated one, real sockets carry the bytes that have arrived (see [`wires`]).
 
@@ -31,15 +31,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use wires::Wires;
 
-/// The reset of one side of a connection.
+/// The state of a reset of one side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reset {
     None,
-    /// Sent by the other side; arrives at this time.
+    /// The other side has sent a reset, which arrives at this time.
     At(Micros),
-    /// Arrived; the next call fails with it.
+    /// A reset arrived at this time. The next call fails with it.
     Here(Micros),
-    /// Reported to this side.
+    /// A reset arrived at this time, and a call of this side has failed with it.
     Reported(Micros),
 }
 
@@ -54,39 +54,40 @@ impl Reset {
 
 #[derive(Debug)]
 struct Connection {
-    /// The peer that it belongs to.
+    /// The peer to which the connection belongs.
     peer: usize,
     listener: usize,
     latency: Micros,
-    /// Maximum packet size in bytes.
+    /// The maximum packet size in bytes.
     packet: usize,
     to_server: Pipe,
     to_peer: Pipe,
     // The server's side.
     arrived: bool,
     accepted: Option<Micros>,
-    /// When the server dropped the connection, and whether with a reset.
+    /// The time when the server dropped the connection, and true if it did so with a reset.
     dropped: Option<(Micros, bool)>,
-    /// If input was unread when the server dropped the connection, the time since which it was.
+    /// The time since which input had been unread when the server dropped the connection; `None` if no input was
+    /// unread.
     unread_since: Option<Micros>,
     watched: Option<Watched>,
     resets_on_drop: bool,
     is_cut: bool,
     has_ended_output: bool,
-    /// The last send said that more follows: the kernel holds its bytes back.
+    /// True if the last send announced more bytes, so that the kernel holds its bytes back.
     holds_back: bool,
     reset_of_server: Reset,
-    /// True if it is in the list of ready sockets.
+    /// True if the connection is in the list of ready sockets.
     is_listed: bool,
-    /// A send was short for lack of memory, which is available again soon.
+    /// True if a send was short for lack of memory, which becomes available again soon.
     is_short_of_memory: bool,
-    /// Watching or accepting it failed.
+    /// True if watching or accepting the connection failed.
     was_refused: bool,
     // The peer's side.
     is_closed: bool,
     has_vanished: bool,
     reset_of_peer: Reset,
-    /// The client's side of the encryption, if the connection is encrypted.
+    /// The client's side of the encryption; `None` if the connection is not encrypted.
     records: Option<Box<ClientRecords>>,
     plain: PlainCounts,
 }
@@ -114,18 +115,18 @@ enum ReadyEntry {
 /// Disturbances of the server's system calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Conditions {
-    /// Maximum number of open descriptors, and how many of them [`Net::room`] keeps free.
+    /// The maximum number of open descriptors, and the number of them that [`Net::room`] keeps free.
     pub(crate) descriptors: usize,
     pub(crate) reserve: usize,
-    /// One in this many accepts fails; 0: none.
+    /// One in this many accepts fails; 0 for none.
     pub(crate) failing_accepts: u32,
-    /// One in this many watches fails; 0: none.
+    /// One in this many watches fails; 0 for none.
     pub(crate) failing_watches: u32,
-    /// One in this many sends is short although there is space; 0: none.
+    /// One in this many sends is short although there is room; 0 for none.
     pub(crate) short_sends: u32,
     /// True if cutting an open connection resets it at once.
     pub(crate) cuts_at_once: bool,
-    /// Maximum number of readiness reports per poll.
+    /// The maximum number of readiness events per poll.
     pub(crate) events: usize,
 }
 
@@ -158,12 +159,12 @@ pub(crate) struct History {
     pub(crate) was_refused: bool,
     pub(crate) last_arrival: Micros,
     pub(crate) last_send: Micros,
-    /// The server's last send before that one.
+    /// The time of the server's send before the last one.
     pub(crate) earlier_send: Micros,
     pub(crate) taken: u64,
-    /// The time since which the last bytes sent did not fit.
+    /// The time since which the last sent bytes have not fitted completely.
     pub(crate) full_since: Option<Micros>,
-    /// When the peer's end or reset arrived at the server.
+    /// The time when the peer's end or reset arrived at the server.
     pub(crate) left_at: Option<Micros>,
 }
 
@@ -175,19 +176,19 @@ pub(crate) struct Network {
     listeners: Vec<Listener>,
     listed: VecDeque<ReadyEntry>,
     is_woken: bool,
-    /// Requests whose exchanges their clients have reset: the connection, and the offset of the reset's end in the
-    /// bytes that the client sends.
+    /// The requests whose exchanges their clients have reset, each with its connection and the offset of the reset's
+    /// end in the bytes that the client sends.
     pub(crate) resets: BTreeMap<usize, (usize, u64)>,
-    /// Those whose resets the engine has read, as the clients know.
+    /// The requests whose resets the engine has read, as far as the clients know.
     pub(crate) seen_resets: BTreeSet<usize>,
-    /// Descriptors that the process has open for other purposes.
+    /// The number of descriptors that the process has open for other purposes.
     pub(crate) other_files: usize,
     open: usize,
     pub(crate) most_open: usize,
     pub(crate) accepted: u64,
     pub(crate) received: u64,
     pub(crate) sent: u64,
-    /// The real sockets, unless the engine's are simulated.
+    /// The real sockets; `None` if the engine's sockets are simulated.
     wires: Option<Wires>,
 }
 
@@ -214,7 +215,7 @@ impl Network {
 
     // ------------------------------------------------------------------------------------------- the peers' side
 
-    /// Begins a connection, which arrives after its latency.
+    /// Begins a connection, which arrives after its latency. Returns its number.
     pub(crate) fn connect(&mut self, route: Route) -> usize {
         let number = self.connections.len();
         self.connections.push(Connection {
@@ -247,7 +248,7 @@ impl Network {
         number
     }
 
-    /// Sends bytes to the server, as many as fit; returns their number.
+    /// Sends as many of the bytes to the server as fit. Returns their number.
     pub(crate) fn peer_sends(&mut self, number: usize, bytes: &[u8]) -> usize {
         self.flush_records(number);
         let shared = Rc::clone(&self.shared);
@@ -264,8 +265,8 @@ impl Network {
         count
     }
 
-    /// Moves the sealed bytes of an encrypted connection into its pipe, as far as there is room, and then the end of
-    /// the client's side. Takes the hello of the server, if it has arrived.
+    /// Moves encrypted bytes of a client into its pipe, as far as there is room, and then the end of the client's side.
+    /// Handles the hello of the server, if it has arrived.
     pub(crate) fn flush_records(&mut self, number: usize) {
         let shared = Rc::clone(&self.shared);
         let connection = &mut self.connections[number];
@@ -288,7 +289,7 @@ impl Network {
         }
     }
 
-    /// Sends bytes on the wire.
+    /// Sends bytes on the wire. Returns the number of bytes that fit.
     fn wire_sends(&mut self, number: usize, bytes: &[u8]) -> usize {
         let now = self.shared.now();
         let connection = &mut self.connections[number];
@@ -313,7 +314,8 @@ impl Network {
             return Got::Reset;
         }
         let has_opened = connection.records.as_ref().is_some_and(|records| records.has_opened());
-        // Its library reads ahead at the client's pace, so that a long record is no pause for the server.
+        // The client's TLS library reads ahead at the client's pace, so that a long record does not look like a pause
+        // to the server.
         let is_more = !has_opened || connection.to_peer.unread() > 0;
         let got = if is_more { self.wire_reads(number, most) } else { Got::Bytes(Vec::new()) };
         let Some(records) = &mut self.connections[number].records else { return got };
@@ -322,7 +324,7 @@ impl Network {
                 records.open(&bytes, &shared);
                 Got::Bytes(records.take(most))
             }
-            // An end that was not told is a cut: the client cannot know whether it has everything.
+            // An end without a close record is a cut: the client cannot know whether it has received everything.
             Got::End if !records.has_ended => Got::Reset,
             got => got,
         }
@@ -335,7 +337,7 @@ impl Network {
             let bytes = connection.to_peer.take(most).to_vec();
             self.shared.moved();
             let pipe = &mut connection.to_peer;
-            // The sender is notified of free space once there is a useful amount.
+            // The sender learns of free space once there is a useful amount.
             if pipe.wants_room && pipe.room() >= pipe.capacity.div_ceil(3) && !connection.has_vanished {
                 pipe.wants_room = false;
                 self.shared.schedule(self.shared.now() + connection.latency, Event::RoomAtServer(number));
@@ -353,7 +355,7 @@ impl Network {
         connection.reset_of_peer.here().is_some() || has_bytes || connection.to_peer.is_ended()
     }
 
-    /// Closes the peer's sending side.
+    /// Ends the peer's output.
     pub(crate) fn peer_ends(&mut self, number: usize) {
         match &mut self.connections[number].records {
             Some(records) => {
@@ -375,13 +377,13 @@ impl Network {
         self.shared.schedule(at, Event::ArriveAtServer(number));
     }
 
-    /// Closes the peer's socket: an end, or a reset if it has unread input.
+    /// Closes the peer's socket: with an end, or with a reset if it has unread input.
     pub(crate) fn peer_closes(&mut self, number: usize) {
         if self.connections[number].to_peer.unread() > 0 {
             return self.peer_resets(number);
         }
         self.peer_ends(number);
-        // Sealed bytes for which there is no room are lost.
+        // Encrypted bytes for which there is no room are lost.
         if self.connections[number].records.is_some() {
             self.wire_ends(number);
         }
@@ -400,7 +402,7 @@ impl Network {
         self.shared.schedule(now + connection.latency, Event::ArriveAtServer(number));
     }
 
-    /// Lets the peer vanish without a message.
+    /// Makes the peer vanish without a message.
     pub(crate) fn peer_vanishes(&mut self, number: usize) {
         let connection = &mut self.connections[number];
         connection.has_vanished = true;
@@ -415,7 +417,7 @@ impl Network {
 
     // ---------------------------------------------------------------------------------------------------- events
 
-    /// Delivers everything that arrives at the server by now.
+    /// Delivers everything that has arrived at the server by now.
     pub(crate) fn arrive_at_server(&mut self, number: usize) {
         let now = self.shared.now();
         let connection = &mut self.connections[number];
@@ -470,7 +472,8 @@ impl Network {
         self.list(number);
     }
 
-    /// Delivers everything that arrives at a peer by now: bytes, an end, a reset. Returns the peer that has to act.
+    /// Delivers everything that has arrived at a peer by now: bytes, an end, a reset. Returns the peer if it has to
+    /// act.
     pub(crate) fn arrive_at_peer(&mut self, number: usize) -> Option<usize> {
         let now = self.shared.now();
         let connection = &mut self.connections[number];
@@ -507,7 +510,7 @@ impl Network {
         }
     }
 
-    /// Returns the peer that can send again.
+    /// Returns the peer of a connection, which can now send again.
     pub(crate) fn room_at_peer(&self, number: usize) -> usize {
         self.connections[number].peer
     }
@@ -538,7 +541,7 @@ impl Network {
         }
     }
 
-    /// Connections that wait to be accepted.
+    /// Returns the number of connections that wait to be accepted.
     pub(crate) fn awaiting(&self) -> usize {
         self.listeners.iter().filter(|listener| listener.is_open).map(|listener| listener.backlog.len()).sum()
     }
@@ -548,17 +551,17 @@ impl Network {
         self.is_woken = true;
     }
 
-    /// Returns true if the wait for readiness was ended, and no thread has noticed it.
+    /// Returns true if the wait for readiness was ended, and no thread has noticed that yet.
     pub(crate) fn is_woken(&self) -> bool {
         self.is_woken
     }
 
-    /// Returns true if a poll would report something.
+    /// Returns true if a poll would report an event.
     pub(crate) fn is_ready(&self) -> bool {
         self.is_woken || !self.listed.is_empty() || self.wires.as_ref().is_some_and(Wires::is_ready)
     }
 
-    /// Reports the sockets that became ready, once each. A poll reports a part of them, in random order.
+    /// Reports the sockets that became ready, once each. A poll reports only some of them, in random order.
     pub(crate) fn poll(&mut self, ready: &mut Vec<Readiness>) {
         if std::mem::take(&mut self.is_woken) {
             ready.push(Readiness::Woken);
@@ -596,7 +599,7 @@ impl Network {
 
     // ----------------------------------------------------------------------------------------------------- state
 
-    /// Returns when the peer's end or reset arrived at the server, if it has.
+    /// Returns the time when the peer's end or reset arrived at the server; `None` if neither has.
     pub(crate) fn left_at(&self, number: usize) -> Option<Micros> {
         let connection = &self.connections[number];
         let ended = match connection.to_server.end {
@@ -606,23 +609,23 @@ impl Network {
         [ended, connection.reset_of_server.here()].into_iter().flatten().min()
     }
 
-    /// Returns true if the peer has left, as far as the server can know, or the server has cut the connection itself.
+    /// Returns true if the server can know that the peer has left, or has itself cut the connection.
     pub(crate) fn has_left_or_was_cut(&self, number: usize) -> bool {
         self.connections[number].is_cut || self.left_at(number).is_some()
     }
 
-    /// Returns true once the server has received the client's reset of the exchange of a request.
+    /// Returns true if the server has received the client's reset of a request's exchange.
     pub(crate) fn has_received_reset(&self, id: usize) -> bool {
         self.resets.get(&id).is_some_and(|&(number, end)| self.taken(number) >= end)
     }
 
-    /// Bytes that the server has sent on a connection.
+    /// Returns the number of protocol bytes that the server has sent on a connection.
     pub(crate) fn sent_on(&self, number: usize) -> u64 {
         let connection = &self.connections[number];
         if connection.records.is_some() { connection.plain.sent } else { connection.to_peer.sent }
     }
 
-    /// Bytes that the server has received on a connection.
+    /// Returns the number of protocol bytes that the server has received on a connection.
     pub(crate) fn taken(&self, number: usize) -> u64 {
         let connection = &self.connections[number];
         if connection.records.is_some() { connection.plain.taken } else { connection.to_server.taken }
@@ -649,13 +652,13 @@ impl Network {
         }
     }
 
-    /// Connections that clients have begun; their numbers are those below.
+    /// Returns the number of connections that clients have begun. They are numbered from 0.
     pub(crate) fn connected(&self) -> usize {
         self.connections.len()
     }
 
-    /// Returns an open connection whose last bytes the kernel holds back for others that the server does not send. If
-    /// the server waits for room, the kernel holds more than one packet, and sends that.
+    /// Returns an open connection whose last bytes the kernel holds back for further bytes that the server does not send.
+    /// If the server waits for room, the kernel has more than one packet, and sends it.
     pub(crate) fn held_back(&self) -> Option<usize> {
         self.connections.iter().position(|it| {
             let is_over = it.dropped.is_some() || it.reset_of_server.here().is_some();
@@ -663,7 +666,7 @@ impl Network {
         })
     }
 
-    /// Connections that the server has open.
+    /// Returns the number of connections that the server has open.
     pub(crate) fn open(&self) -> usize {
         self.open
     }

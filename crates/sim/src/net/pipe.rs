@@ -1,4 +1,4 @@
-//! One direction of a connection: bytes under way, bytes that have arrived, and the end behind them.
+//! One direction of a connection: bytes under way, bytes that have arrived, and the end after them.
 
 use crate::clock::{Micros, Shared};
 use std::collections::VecDeque;
@@ -6,45 +6,45 @@ use std::collections::VecDeque;
 /// One direction of a connection.
 #[derive(Debug)]
 pub(super) struct Pipe {
-    /// Bytes under way, with the time of arrival; never out of order.
+    /// The bytes under way, with their times of arrival, in order.
     pub(super) under_way: VecDeque<(Micros, Vec<u8>)>,
     pub(super) under_way_bytes: usize,
-    /// Arrived bytes; those from `read` on are unread.
+    /// The bytes that have arrived; those from offset `read` on are unread.
     pub(super) arrived: Vec<u8>,
     pub(super) read: usize,
-    /// Capacity in bytes, for bytes under way and unread ones together.
+    /// The capacity in bytes, for bytes under way and unread bytes together.
     pub(super) capacity: usize,
     pub(super) latest: Micros,
     pub(super) end: End,
-    /// True if the last send was short.
+    /// True if the last send was short, so that the sender waits for room.
     pub(super) wants_room: bool,
-    /// Total bytes that were sent, that have arrived, and that were read.
+    /// The total numbers of bytes that were sent and that were read.
     pub(super) sent: u64,
     pub(super) taken: u64,
     pub(super) last_arrival: Micros,
     pub(super) last_send: Micros,
-    /// The last send before that one.
+    /// The time of the send before the last one.
     pub(super) earlier_send: Micros,
-    /// The time since which the sender's bytes do not fit completely.
+    /// The time since which the sender's bytes have not fitted completely.
     pub(super) full_since: Option<Micros>,
 }
 
-/// The bytes of the protocol on an encrypted connection.
+/// The counts of protocol bytes on an encrypted connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PlainCounts {
-    /// The engine has received so many, and sent so many.
+    /// The numbers of bytes that the engine has received and sent.
     pub(super) taken: u64,
     pub(super) sent: u64,
     pub(super) last_send: Micros,
-    /// The last send before that one.
+    /// The time of the send before the last one.
     pub(super) earlier_send: Micros,
 }
 
-/// The end of a direction.
+/// The state of the end of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Open,
-    /// Under way, behind all bytes.
+    /// The end is under way, after all bytes, and arrives at this time.
     At(Micros),
     Here(Micros),
 }
@@ -116,7 +116,7 @@ impl Pipe {
         matches!(self.end, End::Here(_))
     }
 
-    /// Loses the bytes that have not arrived.
+    /// Drops the bytes that have not arrived.
     pub(super) fn lose(&mut self) {
         self.under_way.clear();
         self.under_way_bytes = 0;
@@ -129,13 +129,13 @@ impl Pipe {
     }
 }
 
-/// Sends bytes in packets; returns when each arrives.
+/// Sends bytes in packets. Returns the time of arrival of each.
 pub(super) fn post(shared: &Shared, pipe: &mut Pipe, bytes: &[u8], latency: Micros, packet: usize) -> Vec<Micros> {
     let mut arrivals = Vec::new();
     let mut rest = bytes;
     while !rest.is_empty() {
         let count = if packet >= rest.len() { rest.len() } else { 1 + shared.index(packet) };
-        // Packets have some jitter and never overtake each other.
+        // Packets have some jitter but never overtake each other.
         let at = pipe.latest.max(shared.now() + latency + shared.below(latency / 4 + 1));
         pipe.latest = at;
         pipe.under_way.push_back((at, rest[..count].to_vec()));

@@ -1,8 +1,8 @@
-//! The records of a client on an encrypted connection: what lies between the bytes of its protocol and the pipes.
+//! The client's side of an encrypted connection, between the bytes of its protocol and the pipes.
 //!
-//! The client speaks the language of the scripted [`cipher`]. It says hello first. Some clients wait for the server's
-//! hello, and others send data at once; some tell their end, and others close without a word. At times a client sends a
-//! record without content, or asks for an echo, which the server has to answer whatever it does.
+//! The client uses the scripted [`cipher`]. It sends a hello first. Some clients wait for the server's hello, others
+//! send data at once; some announce their end, others close without a word. Occasionally a client sends an empty
+//! record, or asks for an echo, which the server has to answer in any state.
 
 use crate::cipher::{self, ALERT, CLOSE, DATA, ECHO, HELLO, RECORD, record};
 use crate::clock::Shared;
@@ -12,18 +12,18 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(super) struct ClientRecords {
     number: usize,
-    /// Sealed bytes that are not in the pipe yet.
+    /// Encrypted bytes that are not in the pipe yet.
     pub(super) unsent: Vec<u8>,
-    /// Received bytes whose record is not complete.
+    /// Received bytes of an incomplete record.
     sealed: Vec<u8>,
-    /// Opened bytes that the client has not read.
+    /// Decrypted bytes that the client has not read.
     opened: VecDeque<u8>,
     waits_for_hello: bool,
     tells_end: bool,
     has_hello: bool,
-    /// The echos that the server owes.
+    /// The payloads of the echos that the server still has to send.
     echos: VecDeque<Vec<u8>>,
-    /// True if the server has told its end.
+    /// True if the server has announced its end.
     pub(super) has_ended: bool,
     /// True if the client ends its side once everything has been sent.
     pub(super) is_ending: bool,
@@ -45,12 +45,12 @@ impl ClientRecords {
         }
     }
 
-    /// Returns true if data may be sealed now.
+    /// Returns true if data may be encrypted now.
     pub(super) fn may_seal(&self) -> bool {
         self.unsent.is_empty() && (self.has_hello || !self.waits_for_hello)
     }
 
-    /// Seals the beginning of `bytes`. Returns the number of bytes.
+    /// Encrypts the first bytes of `bytes`. Returns how many.
     pub(super) fn seal(&mut self, bytes: &[u8], shared: &Shared) -> usize {
         let count = bytes.len().min(if shared.one_in(4) { 1 + shared.index(100) } else { RECORD });
         if shared.one_in(10) {
@@ -65,7 +65,7 @@ impl ClientRecords {
         count
     }
 
-    /// Seals the end of the client's side, if it is one that tells it.
+    /// Encrypts the announcement of the client's end, if it is a client that announces it.
     pub(super) fn end(&mut self) {
         if self.tells_end && !self.is_ending {
             self.unsent.extend(record(CLOSE, b""));
@@ -73,7 +73,7 @@ impl ClientRecords {
         self.is_ending = true;
     }
 
-    /// Returns the number of bytes to be taken from `arrived` while the hello of the server is missing.
+    /// Returns the number of bytes to take from `arrived` while the server's hello is missing.
     pub(super) fn hello_length(&self, arrived: &[u8]) -> usize {
         if self.has_hello || !self.sealed.is_empty() {
             return 0;
@@ -81,7 +81,7 @@ impl ClientRecords {
         cipher::read(arrived).map_or(0, |(.., length)| length)
     }
 
-    /// Opens received bytes.
+    /// Decrypts received bytes.
     pub(super) fn open(&mut self, bytes: &[u8], shared: &Shared) {
         self.sealed.extend_from_slice(bytes);
         let mut used = 0;
@@ -100,7 +100,7 @@ impl ClientRecords {
         self.sealed.drain(..used);
     }
 
-    /// Returns up to `most` opened bytes.
+    /// Removes and returns at most `most` decrypted bytes.
     pub(super) fn take(&mut self, most: usize) -> Vec<u8> {
         let count = most.min(self.opened.len());
         self.opened.drain(..count).collect()

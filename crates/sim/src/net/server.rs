@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
-/// The application sees the number of a connection as its peer's address.
+/// The port of connection number 0: the application sees the number of a connection in its peer's address.
 const FIRST_PORT: u16 = 1024;
 
 /// The network as the engine sees it.
@@ -25,7 +25,7 @@ pub(crate) struct Side(pub(crate) Rc<RefCell<Network>>);
 pub(crate) struct Listening {
     network: Rc<RefCell<Network>>,
     index: usize,
-    /// The real listener.
+    /// The real listener; `None` if the medium is simulated.
     socket: Option<EngineSocket>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Listening {
 pub(crate) struct SimSocket {
     network: Rc<RefCell<Network>>,
     number: usize,
-    /// The real socket that carries out the engine's calls.
+    /// The real socket that carries out the engine's calls; `None` if the medium is simulated.
     socket: Option<EngineSocket>,
 }
 
@@ -87,7 +87,7 @@ impl Net for Side {
             return wires.os.relisten(socket, index, takes_turns);
         }
         network.listeners[index].is_watched = false;
-        // This is rare, so if watching can fail, it fails half of the time.
+        // This is called rarely, so if watching can fail, it fails half of the time.
         if network.conditions.failing_watches > 0 && network.shared.one_in(2) {
             network.shared.trace(|| format!("listener {index} cannot be watched again"));
             return Err(io::ErrorKind::OutOfMemory.into());
@@ -113,7 +113,7 @@ impl Net for Side {
         let mut socket = None;
         if let (Some(wires), Some(listener)) = (&mut network.wires, &listener.socket) {
             match wires.os.accept(listener)? {
-                // The kernel keeps the order in which they have arrived.
+                // The kernel returns connections in the order in which they arrived.
                 Accepted::Connection(transport, _) => socket = Some(transport.into_socket()),
                 Accepted::None => return Ok(Accepted::None),
                 Accepted::Failed(error) | Accepted::Exhausted(error) => {
@@ -194,8 +194,8 @@ pub(crate) fn number_of(address: SocketAddr) -> usize {
 }
 
 impl SimSocket {
-    /// Records the bytes that a real socket has received into `buffer`, and compares them with those that the client
-    /// has sent.
+    /// Records the bytes that a real socket has received into `buffer`, and compares them with the bytes that the
+    /// client has sent.
     fn note_received(&self, buffer: &[u8], outcome: &io::Result<Moved>) {
         let mut network = self.network.borrow_mut();
         let network = &mut *network;
@@ -218,7 +218,7 @@ impl SimSocket {
         }
     }
 
-    /// Records how many of `whole` bytes a real socket has sent.
+    /// Records how many of the `whole` bytes a real socket has sent.
     fn note_sent(&self, whole: usize, outcome: &io::Result<Moved>) {
         let mut network = self.network.borrow_mut();
         let network = &mut *network;
@@ -262,7 +262,7 @@ impl SimSocket {
         }
         let mut count = bytes.len().min(connection.to_peer.room());
         if is_short && count > 0 {
-            // Memory is short for a moment; the engine tries again soon.
+            // Memory is short for a moment; the engine retries soon.
             count = shared.index(count);
         }
         let pipe = &mut connection.to_peer;
@@ -329,7 +329,7 @@ impl Socket for SimSocket {
             shared.moved();
             shared.trace(|| format!("c{} receives {count}", self.number));
             if std::mem::take(&mut connection.to_server.wants_room) {
-                // The peer is notified of free space.
+                // Tell the peer that there is room.
                 shared.schedule(shared.now() + connection.latency, Event::RoomAtPeer(self.number));
             }
             return Ok(Moved::Bytes(count));
@@ -438,7 +438,7 @@ impl Drop for SimSocket {
         }
         let mut network = self.network.borrow_mut();
         if self.socket.is_some() {
-            // The real socket closes behind this function.
+            // The real socket is closed after this function returns.
             network.note_end(self.number);
         } else if is_reset {
             network.reset_peer(self.number);
@@ -447,7 +447,7 @@ impl Drop for SimSocket {
         let connection = &network.connections[self.number];
         let is_over = connection.resets_on_drop || connection.reset_of_server.here().is_some();
         if connection.holds_back && !is_over {
-            // Bytes may come in just before, by chance. Linux would then discard the bytes that it holds back.
+            // If bytes happened to arrive just before, Linux would discard the bytes that it holds back.
             network.shared.fail(|| format!("c{} is closed while the kernel holds its last bytes back", self.number));
         }
         let connection = &mut network.connections[self.number];

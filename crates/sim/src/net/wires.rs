@@ -1,12 +1,12 @@
-//! Real sockets under the simulated connections.
+//! Real sockets underneath the simulated connections.
 //!
-//! Latency, packets and pauses stay simulated. Bytes that arrive at the server at their virtual time are then written
-//! to a real socket. Bytes that the engine sends through its real socket are read from the other end at once and travel
-//! to the client in virtual time. So the same plans, application and conditions test Linux itself and the simulated
-//! network's assumptions about Linux.
+//! Latency, packets and pauses remain simulated. Bytes that arrive at the server at their virtual time are then written
+//! to a real socket. Bytes that the engine sends through its real socket are read from the other end immediately and
+//! travel to the client in virtual time. So the same plans, application and conditions test Linux itself, and the
+//! simulated network's assumptions about Linux.
 //!
-//! Loopback is fast but not instantaneous. If an event has to follow (bytes that were sent, an end, room for output),
-//! [`Wires`] waits for it before virtual time goes on.
+//! Loopback is fast but not instantaneous. If an event has to follow (sent bytes, an end, room for output), [`Wires`]
+//! waits for it before virtual time advances.
 
 use crate::clock::Shared;
 use crate::sockets::{self, Address};
@@ -15,16 +15,17 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// How long the machine may take for an operation that takes no virtual time. Only a failing world waits this long.
+/// The maximum real time for an operation that takes no virtual time. Only a failing world waits this long.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Bytes that are read from a client's socket at a time.
+/// The number of bytes that are read from a client's socket at a time.
 pub(super) const READ: usize = 64 << 10;
 
 /// The kind of the engine's sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Medium {
     Simulated,
-    /// Loopback connections; sizes of the kernel's buffers at the server and at the clients, unless the kernel chooses.
+    /// Loopback connections. The fields are the sizes of the kernel's buffers at the server and at the clients; `None`:
+    /// the kernel chooses.
     Tcp {
         send_buffer: Option<usize>,
         receive_buffer: Option<usize>,
@@ -37,17 +38,17 @@ pub(crate) enum Medium {
 #[derive(Debug)]
 pub(super) struct ClientEnd {
     pub(super) socket: OwnedFd,
-    /// Bytes that were written to it, and bytes that the engine has sent to it and that were read from it.
+    /// The numbers of bytes that were written to the socket, sent to it by the engine, and read from it.
     pub(super) written: u64,
     pub(super) sent: u64,
     pub(super) read: u64,
-    /// The client's end was sent.
+    /// True if the client's end was sent.
     pub(super) is_shut: bool,
-    /// The engine has closed its sending side, or all of it.
+    /// True if the engine has ended its output, or closed its socket.
     pub(super) expects_end: bool,
-    /// The end or the reset has been read.
+    /// True if the end or the reset has been read.
     pub(super) is_ended: bool,
-    /// The engine's last send was short, and its readiness for more was not reported yet.
+    /// True if the engine's last send was short, and its readiness for more has not been reported yet.
     pub(super) awaits_room: bool,
 }
 
@@ -58,11 +59,11 @@ pub(super) struct Wires {
     pub(super) os: Os,
     pub(super) poller: Poller,
     addresses: Vec<Address>,
-    /// By number of the connection; `None` before it arrives, and after the client has reset it.
+    /// The clients' ends, by number of the connection; `None` before a connection arrives and after its client's reset.
     pub(super) ends: Vec<Option<ClientEnd>>,
     /// The buffer for one read from a client's socket.
     pub(super) buffer: Vec<u8>,
-    /// The directory of Unix sockets, removed with the world.
+    /// The directory of the Unix sockets. It is removed with the world.
     directory: Option<tempfile::TempDir>,
 }
 
@@ -84,7 +85,7 @@ impl Wires {
         listener
     }
 
-    /// Connects the client of connection `number`; false if the listener is closed.
+    /// Connects the client of connection `number`. Returns false if the listener is closed.
     pub(super) fn connect(&mut self, number: usize, listener: usize) -> bool {
         let receive_buffer = if let Medium::Tcp { receive_buffer, .. } = self.medium { receive_buffer } else { None };
         let Ok(socket) = sockets::connect(&self.addresses[listener], receive_buffer) else { return false };

@@ -1,4 +1,4 @@
-//! The draws of a world with an event loop.
+//! The random choices for a world with an event loop.
 
 use super::tasks::{Cancelled, ClientOp, Handling, LABEL, Outside, TaskOp};
 use super::{Act, Host, Pace, PeerPlan, Plan, RequestPlan, Stop, Trigger, pick, upload};
@@ -14,7 +14,7 @@ use wire::websocket::Kind;
 /// The key of every handshake (RFC 6455 section 1.3).
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
-/// The kinds of trouble of a world.
+/// The kinds of trouble in a world.
 #[derive(Clone, Copy, Debug)]
 struct LoopSwarm {
     websockets: u8,
@@ -205,13 +205,13 @@ fn client_ops(swarm: LoopSwarm, rng: &mut Rng) -> Vec<ClientOp> {
             }
         });
     }
-    // Many at once fill the queue.
+    // So many messages at once fill the queue.
     if rng.u8(0..4) == 0 {
         ops.extend((0..rng.usize(10..80)).map(|_| ClientOp::Message(Kind::Text, LABEL + rng.usize(0..50), 1)));
     }
     match rng.u8(0..8) {
         0 | 1 if swarm.breaking => ops.push(ClientOp::Break),
-        // It stays, until the server closes.
+        // The client stays until the server closes.
         2 | 3 => {}
         _ => ops.push(ClientOp::Close(pick(&[1000, 1001, 4321], rng))),
     }
@@ -342,7 +342,7 @@ fn http_call(id: usize, swarm: LoopSwarm, rng: &mut Rng) -> RequestPlan {
         main.push(TaskOp::Raise);
     }
     main.push(TaskOp::End);
-    // The operations that go on in the background after the response.
+    // The operations that continue in the background after the response.
     sleep(&mut main, rng);
     let mut tasks = vec![main];
     if rng.u8(0..3) == 0 {

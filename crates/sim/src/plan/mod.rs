@@ -1,8 +1,8 @@
-//! The plan of a world, drawn from its seed before anything happens: limits, conditions, threads, the bytes and the
-//! behaviour of each peer, and the application's script for each request.
+//! The plan of a world, which is drawn from its seed before anything happens: limits, conditions, threads, the bytes
+//! and the behaviour of each peer, and the application's script for each request.
 //!
-//! The kinds of trouble of a world are drawn first (*swarm testing*): a world with all of them at once would hide
-//! faults that show only if most things go well.
+//! The kinds of trouble in a world are drawn first (*swarm testing*): a world with all of them at once would hide
+//! faults that appear only if most things go well.
 
 mod event_loop;
 pub(crate) mod tasks;
@@ -20,7 +20,7 @@ use tasks::{Cancelled, ClientOp, Handling, Outside};
 pub enum Host {
     /// Threads that follow the scheduler's rules.
     Threads,
-    /// An event loop, as asyncio's: calls are tasks beside each other in one thread.
+    /// An event loop, modelled on asyncio's: calls are concurrent tasks in one thread.
     EventLoop,
 }
 
@@ -31,18 +31,18 @@ pub struct Worlds {
     pub host: Host,
     /// True if the engine's sockets are real ones.
     pub on_sockets: bool,
-    /// True if all clients speak HTTP/2. Their driver are threads.
+    /// True if all clients speak HTTP/2. The driver is then `Threads`.
     pub is_http2: bool,
 }
 
 impl Worlds {
-    /// Returns worlds in a simulated network, of clients with different protocols.
+    /// Returns worlds with a simulated network and clients of different protocols.
     #[must_use]
     pub fn of(host: Host) -> Self {
         Self { host, on_sockets: false, is_http2: false }
     }
 
-    /// Returns worlds in a simulated network whose clients speak HTTP/2.
+    /// Returns worlds with a simulated network whose clients speak HTTP/2.
     #[must_use]
     pub fn of_http2() -> Self {
         Self { is_http2: true, ..Self::of(Host::Threads) }
@@ -55,7 +55,7 @@ pub(crate) struct Plan {
     pub(crate) host: Host,
     /// True if connections speak the protocol of [`crate::frames`] instead of HTTP/1.
     pub(crate) is_multiplexed: bool,
-    /// True if they speak HTTP/2.
+    /// True if connections speak HTTP/2.
     pub(crate) is_http2: bool,
     /// True if most connections are encrypted, with the scripted [`cipher`](crate::cipher).
     pub(crate) is_encrypted: bool,
@@ -63,8 +63,8 @@ pub(crate) struct Plan {
     pub(crate) medium: Medium,
     pub(crate) conditions: Conditions,
     pub(crate) listeners: usize,
-    /// Calls of the application that may run at a time. With 1 there is one thread, otherwise one thread more than
-    /// calls.
+    /// The maximum number of concurrent calls of the application. With 1 there is one thread, otherwise one more thread
+    /// than calls.
     pub(crate) most_calls: usize,
     /// The step by which the engine's clock advances.
     pub(crate) grain: Micros,
@@ -74,11 +74,11 @@ pub(crate) struct Plan {
     pub(crate) has_files: bool,
     pub(crate) connections: Vec<PeerPlan>,
     pub(crate) requests: Vec<RequestPlan>,
-    /// When the server begins to drain.
+    /// The time when the server begins to drain.
     pub(crate) drain: Option<Micros>,
-    /// The orders to stop that the server gets: none, one, or a second one later with less time.
+    /// The orders to stop that the server receives: none, one, or two, of which the later one grants less time.
     pub(crate) stops: Vec<Stop>,
-    /// The actions of another thread than the loop's on the WebSocket of a call: the time, the call, and the action.
+    /// The actions of threads other than the loop's on the WebSocket of a call: the time, the call, and the action.
     pub(crate) outside: Vec<(Micros, usize, Outside)>,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Stop {
     pub(crate) grace: Duration,
 }
 
-/// The number of bytes at a time, and the pauses between.
+/// The number of bytes at a time, and the pause between.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) burst: usize,
@@ -105,37 +105,37 @@ pub(crate) struct PeerPlan {
     pub(crate) latency: Micros,
     pub(crate) packet: usize,
     pub(crate) capacity: usize,
-    /// Ids of its requests, in order.
+    /// The ids of the peer's requests, in order.
     pub(crate) requests: Vec<usize>,
-    /// Number of requests that may be unanswered at a time: pipelined, or with frames at the same time.
+    /// The maximum number of unanswered requests: pipelined ones, or concurrent ones on a multiplexed connection.
     pub(crate) depth: usize,
     pub(crate) sends: Pace,
     pub(crate) reads: Pace,
-    /// Pause between an answer and the next request.
+    /// The pause between an answer and the next request.
     pub(crate) thinks: Micros,
-    /// Stays connected after the last answer, until the server closes.
+    /// True if the peer stays connected after the last answer, until the server closes.
     pub(crate) stays: bool,
     pub(crate) acts: Option<(Trigger, Act)>,
-    /// Its operations on its WebSocket.
+    /// The peer's operations on its WebSocket.
     pub(crate) ops: Vec<ClientOp>,
-    /// True if it begins them before its handshake is answered.
+    /// True if the peer begins the operations before its handshake is answered.
     pub(crate) is_eager: bool,
 }
 
-/// When a peer misbehaves.
+/// The moment when a peer misbehaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trigger {
-    /// This long after it has connected.
+    /// This long after the peer has connected.
     After(Micros),
-    /// After it has sent this many bytes.
+    /// After the peer has sent this many bytes.
     Sent(usize),
-    /// After it has received this many bytes.
+    /// After the peer has received this many bytes.
     Got(usize),
-    /// When one of its requests has waited this long to be called.
+    /// When a request of the peer has waited this long to be called.
     Waited(Micros),
 }
 
-/// How a peer misbehaves.
+/// The way in which a peer misbehaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     Vanish,
@@ -151,35 +151,35 @@ pub(crate) enum Act {
 /// The client's behaviour in one exchange of a multiplexed connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExchangePlan {
-    /// When the client resets it.
+    /// The moment when the client resets the exchange.
     pub(crate) resets: Option<ResetTrigger>,
-    /// The bytes of the response that it takes beyond the window that each exchange has at first.
+    /// The number of bytes of the response that the client accepts in addition to the initial window.
     pub(crate) extra: u32,
-    /// The bytes that it lets the server send again at a time, after it has read as many; with 0 it takes no more.
+    /// The number of bytes that the client grants again at a time, after it has read as many; 0 for none.
     pub(crate) grants: Pace,
-    /// Most bytes of the request's body in one frame.
+    /// The maximum number of bytes of the request's body in one frame.
     pub(crate) part: usize,
-    /// The bytes of the request's body after which it stops sending. It never sends the body's end.
+    /// The number of bytes of the request's body after which the client stops sending. It never sends the body's end.
     pub(crate) stalls_at: Option<usize>,
-    /// True if it sends more of the request's body than the server takes.
+    /// True if the client sends more of the request's body than the server accepts.
     pub(crate) overruns: bool,
 }
 
-/// When a client resets an exchange.
+/// The moment when a client resets an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResetTrigger {
-    /// This long after it has begun.
+    /// This long after the exchange has begun.
     After(Micros),
-    /// After so many bytes of the request's body were sent.
+    /// After this many bytes of the request's body have been sent.
     Sent(usize),
-    /// After so many bytes of the response's body were received.
+    /// After this many bytes of the response's body have been received.
     Got(usize),
 }
 
-/// How a request is malformed.
+/// The way in which a request is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Garbage {
-    /// The head is malformed, which gets this status.
+    /// The head is malformed, and is answered with this status.
     Head(u16),
     /// A chunk size within the body is malformed.
     Chunk,
@@ -189,9 +189,9 @@ pub(crate) enum Garbage {
 pub(crate) struct RequestPlan {
     pub(crate) is_head: bool,
     pub(crate) is_old: bool,
-    /// True if it asks for the close of the connection.
+    /// True if the request asks for the close of the connection.
     pub(crate) asks_to_close: bool,
-    /// The longest time for which it waits for `100 Continue` before it sends the body; `Micros::MAX`: forever.
+    /// The maximum time for which the client waits for `100 Continue` before it sends the body; `Micros::MAX`: forever.
     pub(crate) waits_for_continue: Option<Micros>,
     pub(crate) garbage: Option<Garbage>,
     pub(crate) body: usize,
@@ -199,19 +199,19 @@ pub(crate) struct RequestPlan {
     /// The bytes of the request; the head ends at `head`.
     pub(crate) bytes: Vec<u8>,
     pub(crate) head: usize,
-    /// With frames, `bytes` is the head alone.
+    /// The plan of the exchange on a multiplexed connection. `bytes` is only the head then.
     pub(crate) exchange: Option<ExchangePlan>,
     /// True if the application panics when the head arrives.
     pub(crate) panics: bool,
-    /// The deadline of its call.
+    /// The deadline of the call.
     pub(crate) deadline: Option<Micros>,
-    /// True if it asks for a WebSocket.
+    /// True if the request asks for a WebSocket.
     pub(crate) is_websocket: bool,
-    /// The script of its call in a thread.
+    /// The script of the call in a thread.
     pub(crate) script: Script,
-    /// The behaviour of its call in an event loop.
+    /// The behaviour of the call in an event loop.
     pub(crate) handling: Handling,
-    /// When a task of its call is cancelled.
+    /// The cancellation of a task of the call.
     pub(crate) cancelled: Option<Cancelled>,
 }
 
@@ -221,52 +221,52 @@ pub(crate) struct Script {
     pub(crate) status: u16,
     pub(crate) declared: Option<u64>,
     pub(crate) closes: bool,
-    /// True if it writes within the call, and cannot be suspended while its peer is slow.
+    /// True if the call waits for a slow peer while it writes, instead of being suspended.
     pub(crate) writes: bool,
-    /// True if it writes on although its peer does not read. Its output stays in memory.
+    /// True if the call continues to write although its peer does not read. Its output stays in memory.
     pub(crate) ignores_room: bool,
-    /// True if output that its peer does not read goes to a file, instead of blocking the call.
+    /// True if output that the peer does not read goes to a file, instead of blocking the call.
     pub(crate) relieves: bool,
-    /// The longest time for which it waits for its peer within the call; then the wait is ended.
+    /// The maximum time for which the call waits for its peer. After that the wait is ended.
     pub(crate) patience: Option<Micros>,
     pub(crate) ops: Vec<Op>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// Takes time.
+    /// Compute for this time.
     Work(Micros),
-    /// Takes time, and tells the scheduler before.
+    /// Block for this time, after telling the scheduler.
     Block(Micros),
     Begin,
     Write(usize),
-    /// This many bytes from a file that lacks the last `missing` ones.
+    /// Write this many bytes from a file that lacks the last `missing` ones.
     File {
         length: usize,
         missing: usize,
     },
     Flush,
     SendSoon,
-    /// Reads this many bytes of the body, in parts of at most the second number.
+    /// Read this many bytes of the body, in parts of at most the second number.
     Read(usize, usize),
-    /// Asks the engine whether the peer has left.
+    /// Ask the engine whether the peer has left.
     Look,
     Yield,
-    /// Fails: with the error page of this status, if nothing was sent yet.
+    /// Fail: with an error page of this status, if nothing has been sent yet.
     Raise(u16),
-    /// Completes the response without having written anything, which the engine answers with an error page.
+    /// Complete the response without having written anything. The engine then sends an error page.
     Done,
-    /// Never returns.
+    /// Never return.
     Hang,
 }
 
-/// Returns the number of a request's own body.
+/// Returns the number of a request's own body, for [`pattern`](crate::response::pattern).
 pub(crate) fn upload(id: usize) -> usize {
     id + 100_000
 }
 
 impl Script {
-    /// Returns the number of body bytes that all operations write together.
+    /// Returns the total number of body bytes that the operations write.
     pub(crate) fn length(&self) -> usize {
         let of = |op: &Op| match op {
             Op::Write(length) | Op::File { length, .. } => *length,
@@ -277,12 +277,12 @@ impl Script {
 }
 
 impl RequestPlan {
-    /// Returns true if the application's answer has no body.
+    /// Returns true if the application's response has no body.
     pub(crate) fn is_bodiless(&self) -> bool {
         self.is_head || matches!(self.script.status, 204 | 304)
     }
 
-    /// Returns true if the answer ends with its connection.
+    /// Returns true if the response ends with its connection.
     pub(crate) fn is_until_close(&self) -> bool {
         self.is_old && self.script.declared.is_none() && !self.is_bodiless()
     }
@@ -295,7 +295,7 @@ fn pick<T: Copy>(from: &[T], rng: &mut Rng) -> T {
 impl Plan {
     /// Draws the plan of a world with this driver.
     pub(crate) fn draw(Worlds { host, is_http2, .. }: Worlds, rng: &mut Rng) -> Self {
-        // Drawn from a generator of its own, so that the rest of a seed's world does not depend on it.
+        // Drawn from a separate generator, so that the rest of a seed's world does not depend on this choice.
         let is_encrypted = Rng::with_seed(rng.get_seed() ^ 0x7E15).u8(0..4) == 0;
         let plan = match host {
             Host::Threads => threads::draw(is_http2, rng),

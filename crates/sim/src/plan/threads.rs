@@ -1,4 +1,4 @@
-//! The draws of a world with threads. The file is one sequence of draws: later draws depend on earlier ones.
+//! The random choices for a world with threads. The file is one sequence of choices: later ones depend on earlier ones.
 
 use super::{
     Act, ExchangePlan, Garbage, Host, Op, Pace, PeerPlan, Plan, RequestPlan, ResetTrigger, Script, Stop, Trigger, pick,
@@ -11,7 +11,7 @@ use engine::{BodyMemory, Config, STOP_GRACE};
 use fastrand::Rng;
 use std::time::Duration;
 
-/// The kinds of trouble of a world.
+/// The kinds of trouble in a world.
 #[derive(Clone, Copy, Debug)]
 struct Swarm {
     multiplexed: bool,
@@ -41,7 +41,7 @@ impl Swarm {
             multiplexed: one_in(3),
             http2: false,
             resetting: one_in(2),
-            // If no time limit ends a connection, each peer has to leave on its own.
+            // If no time limit ends a connection, each peer has to leave by itself.
             vanishing: !timeless && one_in(3),
             leaving: one_in(2),
             half_closing: one_in(3),
@@ -64,12 +64,12 @@ impl Swarm {
 pub(super) fn draw(is_http2: bool, rng: &mut Rng) -> Plan {
     let most_calls = pick(&[1, 1, 2, 3, 5, 16], rng);
     let swarm = Swarm::draw(rng);
-    // No other thread can poll while a single thread hangs.
+    // If the only thread hangs, no other thread can poll.
     let hanging = swarm.hanging && most_calls > 1;
     let swarm = Swarm { hanging, multiplexed: swarm.multiplexed || is_http2, http2: is_http2, ..swarm };
     let config = config(&swarm, rng);
     let mut requests = Vec::new();
-    // A single thread delays all clients for longer than the time limits.
+    // A single thread would otherwise delay all clients for longer than the time limits.
     let busy = match (swarm.long_calls, most_calls) {
         (true, 1) => 10 * SECOND,
         (true, _) => 3 * SECOND,
@@ -144,7 +144,7 @@ impl Plan {
             cuts_at_once: self.medium != Medium::Unix,
             events: 256,
         };
-        // Without resets the cut of a response that ends with its connection cannot be seen.
+        // Without resets, the cut of a response that ends with its connection would be invisible.
         for request in self.requests.iter_mut().filter(|_| self.medium == Medium::Unix) {
             if request.is_until_close() {
                 request.script.declared = Some(request.script.length() as u64);
@@ -152,7 +152,7 @@ impl Plan {
         }
     }
 
-    /// Gives some requests a deadline, and lets some of their calls take longer or hang.
+    /// Gives some requests a deadline, and makes some of their calls take longer or hang.
     fn set_deadlines(&mut self, rng: &mut Rng) {
         let limit = pick(&[30 * MILLI, 200 * MILLI, SECOND, 3 * SECOND], rng);
         let (has_long, has_stuck) = (rng.u8(0..4) > 0, rng.u8(0..3) == 0);
@@ -191,7 +191,7 @@ fn config(swarm: &Swarm, rng: &mut Rng) -> Config {
         body_memory_total: BodyMemory::new(if rng.bool() { usize::MAX } else { rng.usize(0..150_000) }),
         buffer_bodies: !swarm.unbuffered,
         queue: pick(&[0, 1, 2, 5, 1024], rng),
-        // No peer requests this path, but pending connections are serviced because of it.
+        // No peer requests this path, but the engine services pending connections only if there is a health path.
         health_path: if rng.bool() { "/healthz".into() } else { String::new() },
         exchanges: pick(&[1, 2, 4, 100], rng),
         queue_timeout: (rng.u8(0..3) > 0).then(|| Duration::from_micros(rng.u64(20 * MILLI..20 * SECOND))),
@@ -199,7 +199,7 @@ fn config(swarm: &Swarm, rng: &mut Rng) -> Config {
     }
 }
 
-/// Draws a number of bytes, small or large with equal probability.
+/// Draws a number of bytes: mostly less than 200, sometimes up to 250,000, sometimes 0.
 fn size(swarm: &Swarm, rng: &mut Rng) -> usize {
     match rng.u8(0..8) {
         0 => 0,
@@ -214,7 +214,8 @@ fn peer(swarm: &Swarm, busy: Micros, config: &Config, requests: &mut Vec<Request
     let mut ids = Vec::new();
     let mut length = 0;
     let most_requests = match (swarm.http2, swarm.multiplexed) {
-        // Hundreds of streams, on few connections; fewer on each than the server refuses or resets without a complaint.
+        // Hundreds of streams on few connections, but fewer per connection than the server would refuse or reset
+        // without notice.
         (true, _) if rng.u8(0..4) == 0 => 150,
         (_, true) => 12,
         (_, false) => 6,
@@ -339,7 +340,7 @@ fn framed_request(id: usize, swarm: &Swarm, busy: Micros, config: &Config, rng: 
     let is_slow = swarm.slow_reading && rng.u8(0..3) == 0;
     let grants = match rng.u8(0..4) {
         0 if swarm.stalling && is_slow => Pace { burst: 0, pause: 0 },
-        // A client of HTTP/2 that takes less at a time sends more frames than the server accepts.
+        // An HTTP/2 client that grants less at a time would send more frames than the server accepts.
         _ if is_slow => Pace {
             burst: rng.usize(if swarm.http2 { 4000 } else { 300 }..9000),
             pause: pick(&[20 * MILLI, 300 * MILLI, SECOND], rng),
@@ -347,7 +348,7 @@ fn framed_request(id: usize, swarm: &Swarm, busy: Micros, config: &Config, rng: 
         0 => Pace { burst: rng.usize(1000..40_000), pause: rng.u64(0..5 * MILLI) },
         _ => Pace { burst: usize::MAX, pause: 0 },
     };
-    // One that sends more than a window of HTTP/2 allows breaks the connection.
+    // An HTTP/2 client that sends more than a window allows breaks the whole connection.
     let overruns = body > 40_000 && swarm.garbage && rng.u8(0..6) == 0 && !swarm.http2;
     let exchange = ExchangePlan {
         resets,
@@ -360,7 +361,7 @@ fn framed_request(id: usize, swarm: &Swarm, busy: Micros, config: &Config, rng: 
     let mut script = script(body, is_head, swarm, busy, config, rng);
     script.closes = false;
     for op in &mut script.ops {
-        // Each part that is read is a credit for the client.
+        // Each part that is read causes a credit for the client.
         if let Op::Read(_, most) = op {
             *most = (*most).max(500);
         }
@@ -452,7 +453,7 @@ fn script(body: usize, is_head: bool, swarm: &Swarm, busy: Micros, config: &Conf
     if rng.u8(0..3) == 0 {
         ops.push(if rng.bool() { Op::Work(time(rng)) } else { Op::Block(time(rng)) });
     }
-    // A script that reads nothing, or only a part, is valid too.
+    // A script that reads nothing, or only a part, is also valid.
     if !config.buffer_bodies && body > 0 && rng.u8(0..6) > 0 {
         let count = if rng.u8(0..5) == 0 { rng.usize(1..=body) } else { usize::MAX };
         ops.push(Op::Read(count, 1 + size(swarm, rng)));
@@ -483,7 +484,7 @@ fn script(body: usize, is_head: bool, swarm: &Swarm, busy: Micros, config: &Conf
             ops.push(op);
         }
     }
-    // More than the engine keeps in memory for one response.
+    // More output than the engine keeps in memory for one response.
     let is_flood = swarm.large && !is_head && rng.u8(0..40) == 0;
     for _ in 0..if is_flood { rng.usize(20..50) } else { 0 } {
         let part = rng.usize(20_000..90_000);
@@ -504,7 +505,7 @@ fn script(body: usize, is_head: bool, swarm: &Swarm, busy: Micros, config: &Conf
     script
 }
 
-/// Lets a few scripts fail, hang, or have a response that is not the one declared.
+/// Makes a few scripts fail, hang, or write a response that differs from the declared one.
 fn give_trouble(script: &mut Script, length: usize, is_head: bool, swarm: &Swarm, rng: &mut Rng) {
     let place = |ops: &[Op], rng: &mut Rng| rng.usize(0..=ops.len());
     match rng.u8(0..30) {

@@ -1,8 +1,8 @@
 //! Threads that follow the rules of leader/followers ([`scheduler::Rules`]) in virtual time.
 //!
-//! A thread that holds the lock takes no time. The application takes as long as its script says. So the seed decides
-//! which thread runs next, not an operating system. The lock itself and its condition variables are not part of this:
-//! loom tries every interleaving of those.
+//! A thread that holds the lock takes no time. The application takes as long as its script says. So the seed, not an
+//! operating system, decides which thread runs next. The lock and its condition variables are not simulated: loom tries
+//! every interleaving of them.
 
 use crate::app::{CallEnd, Job, QueuedRequest, Records, SuspendedCall};
 use crate::check::Checker;
@@ -15,7 +15,7 @@ use engine::Work;
 use scheduler::{Action, Pace, SLOW_TICK, STEADY_TICK, TICK, WaitStep, Wanted};
 use std::time::Duration;
 
-/// The threads of a world, which run its calls.
+/// The driver of a world with threads, which runs its calls.
 pub(crate) struct ThreadDriver<'a, P: Simulated> {
     pub(crate) world: &'a mut World<P>,
 }
@@ -32,7 +32,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
         self.work(0);
     }
 
-    /// Processes the event of a thread.
+    /// Processes the event of a thread, if `round` is the current number.
     pub(crate) fn resume_worker(&mut self, worker: usize, round: u64) {
         if self.world.threads.workers[worker].round != round {
             return;
@@ -70,7 +70,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
         }
     }
 
-    /// Lets a thread that has no work decide on its next action, and carry it out.
+    /// Makes a thread without work decide on its next action, and perform it.
     fn work(&mut self, worker: usize) {
         while !self.world.shared.has_failed() {
             let action = self.world.rules.decide(worker, ());
@@ -94,7 +94,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
                     self.after_change();
                     return self.start(start);
                 }
-                // Takes no time, and nothing has to be released here.
+                // This takes no time, and there is nothing to release here.
                 Action::CleanUp => {}
                 Action::Exit => {
                     self.world.threads.workers[worker].state = State::Exited;
@@ -148,7 +148,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
         }
     }
 
-    /// Wakes notified and woken threads, requests ticks if necessary, and checks the world.
+    /// Wakes threads that were notified or whose wait has ended, requests ticks if necessary, and checks the world.
     pub(crate) fn after_change(&mut self) {
         for worker in self.world.rules.take_signals() {
             match &self.world.threads.workers[worker].state {
@@ -172,7 +172,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
         self.check().check_step();
     }
 
-    /// Has to be called after each change of the engine.
+    /// Tells the rules that the engine has changed. Must be called after each change.
     pub(crate) fn after_step(&mut self) {
         self.world.rules.step();
         self.world.rules.source_mut().note_ready();
@@ -185,7 +185,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
         self.world.rules.running() > 0 && self.world.plan.is_serviced()
     }
 
-    /// Makes sure that ticks come at this pace or a faster one.
+    /// Makes sure that ticks happen at this pace or a faster one.
     fn want_ticks(&mut self, pace: Pace) {
         if self.world.threads.pace > pace {
             self.world.threads.pace = pace;
@@ -199,7 +199,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
         self.world.shared.schedule(at, Event::Tick(self.world.threads.tick_round));
     }
 
-    /// Processes a tick.
+    /// Processes a tick, if `round` is the current number.
     pub(crate) fn tick(&mut self, round: u64) {
         if self.world.threads.tick_round != round {
             return;
@@ -208,7 +208,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
         self.interrupt_late_calls();
         let (pace, period) = match wanted {
             Wanted::Soon(period) => (Pace::Quick, Some(period)),
-            // The ticker does not always slow down at once.
+            // The ticker does not always slow down immediately.
             _ if self.world.threads.pace == Pace::Quick && self.world.shared.one_in(2) => (Pace::Quick, Some(TICK)),
             Wanted::Steadily => (Pace::Steady, Some(STEADY_TICK)),
             Wanted::Slowly => (Pace::Slow, Some(SLOW_TICK)),
@@ -224,7 +224,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
 
     // ------------------------------------------------------------------------------------------------------- calls
 
-    /// Runs work. Returns true if it is complete already.
+    /// Runs work. Returns true if it is already complete.
     fn run_work(&mut self, worker: usize, work: Work<Records<P>>) -> bool {
         let started_call = self.world.rules.begin(worker, &work);
         self.world.threads.calls += 1;
@@ -270,7 +270,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
         self.run_call(worker, job)
     }
 
-    /// Completes the call. Its thread reports that at once, or a moment later; returns whether it has.
+    /// Completes the call. Its thread reports that at once, or a moment later. Returns true if it has reported.
     fn finish(&mut self, worker: usize) -> bool {
         if self.world.shared.one_in(2) {
             self.end_run(worker);
@@ -291,7 +291,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
         self.after_change();
     }
 
-    /// Continues a call whose operation or wait is over.
+    /// Continues a call whose operation or wait has ended.
     fn resume_call(&mut self, worker: usize, job: Job, activity: Activity) {
         let is_over = match activity {
             Activity::Busy => {
@@ -346,7 +346,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
         }
     }
 
-    /// Lets a thread that waits within a call do its next step. Returns true if the call is complete.
+    /// Makes a thread that waits within a call do its next step. Returns true if the call is complete.
     fn continue_wait(&mut self, worker: usize, job: Job, activity: Activity) -> bool {
         while !self.world.shared.has_failed() {
             let step = self.world.rules.wait(worker, ());
@@ -385,8 +385,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
         false
     }
 
-    /// Begins a wait within a call, which lasts at most as long as `patience`. `begin` tells the engine the awaited
-    /// event.
+    /// Begins a wait within a call, for at most `patience`. `begin` registers the awaited event with the engine.
     pub(crate) fn begin_wait(
         &mut self,
         worker: usize,

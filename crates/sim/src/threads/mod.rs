@@ -1,4 +1,4 @@
-//! The threads of a world: their states here, what they do in `driver`, and the calls that they run in `script`.
+//! The threads of a world: their states are here, their actions in `driver`, and the calls that they run in `script`.
 
 pub(crate) mod driver;
 mod script;
@@ -10,22 +10,22 @@ use scheduler::{Pace, StartedCall};
 /// The state of a thread.
 #[derive(Debug)]
 pub(crate) enum State {
-    /// The thread has not been started, or is handled at this moment.
+    /// The thread has not been started, or is being processed at this moment.
     Absent,
     /// The thread was started and has not arrived.
     Starting,
     Following,
     /// The thread was notified and has not arrived.
     Notified,
-    /// The thread waits for the poller. `at_once`: without the GIL, since it was notified.
+    /// The thread waits for the poller. `at_once`: it was notified and leads without having taken the GIL.
     Polling {
         at_once: bool,
     },
-    /// The thread has waited without the GIL, and waits for the GIL.
+    /// The thread has waited without the GIL, and now waits for the GIL.
     TakingGil,
     /// The thread runs a call.
     InCall(Job, Activity),
-    /// The thread's call is completed, and the rules do not know it yet.
+    /// The thread has completed its call, but has not yet reported this to the scheduler's rules.
     Completing,
     /// The thread has exited.
     Exited,
@@ -44,17 +44,18 @@ pub(crate) enum Activity {
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) state: State,
-    /// Number of the thread's next event. Events with another number are void.
+    /// The number of the thread's next event. Events with another number are void.
     pub(crate) round: u64,
     /// The call that the thread runs.
     pub(crate) started_call: Option<StartedCall>,
     /// The time for which the thread has been blocked in this call.
     pub(crate) blocked: Micros,
-    /// The time since which it waits within a call, and the time at which the wait ends if nothing ends it before.
+    /// The time since which the thread waits within a call, and the time at which the wait ends if no event ends it
+    /// before.
     pub(crate) waits_since: Micros,
     pub(crate) wait_ends_at: Option<Micros>,
     pub(crate) has_timed_out: bool,
-    /// It waits for the poller within a call, because no other thread can.
+    /// True if the thread waits for the poller within a call, because no other thread can.
     pub(crate) is_alone: bool,
 }
 
@@ -63,7 +64,7 @@ pub(crate) struct Threads {
     pub(crate) workers: Vec<Worker>,
     /// The thread that waits for the poller.
     pub(crate) polling_thread: Option<usize>,
-    /// The event that ends the wait for the poller is scheduled.
+    /// True if the event that ends the wait for the poller has been scheduled.
     pub(crate) is_wake_scheduled: bool,
     /// The pace of the ticker thread, and the number of its next event.
     pub(crate) pace: Pace,
@@ -93,7 +94,7 @@ impl Threads {
         }
     }
 
-    /// Requests whose calls never return, and those whose calls run otherwise.
+    /// Returns the requests whose calls never return, and the other requests whose calls are running.
     pub(crate) fn unfinished(&self) -> (Vec<usize>, Vec<usize>) {
         let works = self.workers.iter().filter_map(|worker| match &worker.state {
             State::InCall(job, activity) => Some((job.id, *activity == Activity::Hangs)),
@@ -108,8 +109,8 @@ impl Threads {
 pub(crate) enum Step {
     /// Continue with the next operation.
     Next(Job),
-    /// The call blocks its thread until something happens.
+    /// The call blocks its thread until an event.
     Blocks(Job, Activity),
-    /// The call was completed.
+    /// The call has been completed.
     Returned,
 }

@@ -14,13 +14,13 @@ use std::rc::Rc;
 use wire::message::Draft;
 
 impl<P: Simulated> ThreadDriver<'_, P> {
-    /// Checks the engine's report of the peer's presence.
+    /// Checks the engine's report on whether the peer has left.
     fn check_peer_left(&self, job: &Job, ticket: &Ticket) {
         let reported = self.world.engine().has_peer_left(ticket);
         let network = self.world.network.borrow();
         let has_left = network.has_left_or_was_cut(job.connection) || network.seen_resets.contains(&job.id);
         let must = has_left || self.world.records().requests[job.id].late.is_some();
-        // With many exchanges, each side can end one of them; when the engine learns of it is not known here.
+        // On a multiplexed connection, each side can end an exchange; when the engine learns of that is not known here.
         let may = must || (P::MULTIPLEXED && self.may_be_reset(job.id));
         let is_right = if reported { may } else { !must };
         if !is_right {
@@ -111,8 +111,8 @@ impl<P: Simulated> ThreadDriver<'_, P> {
         Step::Next(job)
     }
 
-    /// Lets the application work until this time. PEP 3333: the server sends a part before the application works on the
-    /// next one.
+    /// Makes the application compute until `until`. PEP 3333: the server must send a part before the application works
+    /// on the next one.
     fn spend(&mut self, worker: usize, mut job: Job, ticket: Ticket, until: Micros) -> Step {
         self.world.engine_mut().reply(&ticket, |reply| {
             if reply.is_begun() {
@@ -126,7 +126,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
         Step::Blocks(job, Activity::Busy)
     }
 
-    /// Ends the response of a call whose script is over.
+    /// Ends the response of a call whose script has ended.
     fn conclude(&mut self, id: usize, ticket: Ticket, script: &Script) {
         let verdict = self.world.engine_mut().reply(&ticket, |reply| {
             if !reply.is_begun() {
@@ -173,9 +173,9 @@ impl<P: Simulated> ThreadDriver<'_, P> {
             self.raise(job, 500);
             return Step::Returned;
         }
-        // Some applications ignore the disconnect and write on.
+        // Some applications ignore the disconnect and continue to write.
         if is_gone && !(is_late && self.world.shared.one_in(2)) {
-            // An application that is notified may stop, or let the engine report it.
+            // An application that learns of the disconnect may stop by itself, or let the engine end the response.
             if writes || self.world.shared.one_in(2) {
                 self.complete(id, ticket, CallEnd::Abandoned, Progress::Cut);
             } else {
@@ -214,7 +214,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
         Step::Next(job)
     }
 
-    /// Reads up to `count` bytes of the body, in parts of at most `most` bytes.
+    /// Reads at most `count` bytes of the body, in parts of at most `most` bytes.
     fn read(&mut self, worker: usize, mut job: Job, count: usize, most: usize) -> Step {
         let id = job.id;
         let mut buffer = vec![0; most];
@@ -276,7 +276,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
         Step::Next(job)
     }
 
-    /// Lets the application fail: the client gets an error page if nothing was sent yet, otherwise a cut.
+    /// Makes the application fail: the client receives an error page if nothing has been sent yet, otherwise a cut.
     pub(crate) fn raise(&mut self, mut job: Job, status: u16) {
         let Some(ticket) = job.ticket.take() else { return };
         let is_refused = self.world.engine_mut().reply(&ticket, |reply| reply.refuse(status, "It has failed."));
@@ -323,17 +323,17 @@ impl<P: Simulated> ThreadDriver<'_, P> {
             || self.check().has_missing_file(id)
     }
 
-    /// Checks that a call that waited for room for output finds it when it is woken.
+    /// Checks that a call that waited for room for output has room when it is woken.
     pub(crate) fn check_wake(&mut self, job: &Job, for_input: bool) {
         let Some(ticket) = &job.ticket else { return };
         let is_full = self.world.engine_mut().reply(ticket, |reply| reply.is_full() && !reply.is_gone());
-        // With many exchanges, another call may have written since.
+        // On a multiplexed connection, another call may have written since.
         if !for_input && is_full && !P::MULTIPLEXED {
             self.world.shared.fail(|| format!("request {} is woken although its peer reads nothing", job.id));
         }
     }
 
-    /// Checks that no output stayed in the coalescing buffer while the application worked for more than two ticks (PEP
+    /// Checks that no output stayed in the coalescing buffer for more than two ticks while the application worked (PEP
     /// 3333).
     pub(crate) fn check_work(&mut self, job: &Job) {
         let Some(ticket) = &job.ticket else { return };
@@ -351,7 +351,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
             (network.sent_on(job.connection), network.history(job.connection).full_since.is_some())
         };
         self.world.engine_mut().reply(ticket, |reply| reply.flush());
-        // With many exchanges, the output that another call has just written is sent too.
+        // On a multiplexed connection, output that another call has just written is sent, too.
         if !P::MULTIPLEXED && !was_full && self.world.network.borrow().sent_on(job.connection) > sent {
             self.world
                 .shared
@@ -362,7 +362,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
 
 enum Part {
     Chunk(Vec<u8>),
-    /// A file, the offset in it, and the number of bytes.
+    /// A file, the offset in the file, and the number of bytes.
     File((File, u64), usize),
 }
 

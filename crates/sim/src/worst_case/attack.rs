@@ -1,4 +1,5 @@
-//! The scripts of attackers, made of elements of their protocol, as text in a seed file and as bytes on the wire.
+//! The scripts of attackers, which consist of elements of their protocol: as text in a seed file, and as bytes on the
+//! wire.
 
 use super::names::Protocol;
 use fastrand::Rng;
@@ -13,10 +14,10 @@ use wire::websocket::{Compression, Connection, Keys, Outgoing, Role, WebSocketLi
 const HANDSHAKE: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\
     Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n";
-/// Elements of a script, and bytes that one of its halves may have.
+/// The maximum number of elements in a script; the next constant is the maximum number of bytes in each of its halves.
 const GENES_MOST: usize = 8;
 const BYTES_MOST: usize = 1 << 18;
-/// Connections of attackers.
+/// The maximum number of attackers' connections.
 const CONNECTIONS_MOST: usize = 32;
 
 const HTTP: &[&str] =
@@ -81,7 +82,7 @@ const FASTCGI: &[&str] = &[
 const GATEWAY: &[&str] = &["request", "put", "bytes"];
 const PROXY: &[&str] = &["v1", "v2", "local", "get", "put", "bytes"];
 
-/// An element of a protocol, `times` in a row. The meaning of `a` and `b` depends on `kind`.
+/// An element of a protocol, repeated `times` times. The meaning of `a` and `b` depends on `kind`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Gene {
     kind: &'static str,
@@ -90,26 +91,26 @@ struct Gene {
     times: u8,
 }
 
-/// The behaviour of each attacker on each of its connections. `Display` and `FromStr` write and read the lines of a
-/// seed file.
+/// The behaviour of each attacker on its connection. `Display` and `FromStr` write and read the lines of a seed file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     protocol: Protocol,
-    /// Attackers.
+    /// The number of attackers.
     connections: usize,
-    /// Bytes that arrive at a time.
+    /// The number of bytes that arrive at a time.
     piece: usize,
-    /// Bytes that each attacker may send when memory is measured.
+    /// The number of bytes that each attacker may send when memory is measured.
     pub(super) each: usize,
-    /// Arrivals that the engine receives before the innocent client sends; 0: it sends while nothing is received.
+    /// The number of arrivals that the engine receives before the innocent client sends; 0: it sends while nothing is
+    /// being received.
     pub(super) moment: u64,
-    /// The attackers read the answers.
+    /// True if the attackers read the answers.
     reads: bool,
-    /// The application takes the messages of a WebSocket.
+    /// True if the application takes the messages of a WebSocket.
     takes: bool,
-    /// Sent first.
+    /// The elements that are sent first.
     open: Vec<Gene>,
-    /// Sent again and again; empty: nothing follows.
+    /// The elements that are sent repeatedly after that; empty: nothing follows.
     cycle: Vec<Gene>,
 }
 
@@ -118,7 +119,7 @@ pub(super) struct Script {
     open: Vec<u8>,
     cycle: Vec<u8>,
     streams: CycleStreams,
-    /// Elements, such as frames, fields and chunks, of both.
+    /// The numbers of elements, such as frames, fields and chunks, in `open` and in `cycle`.
     elements: (u64, u64),
     pub(super) piece: usize,
     pub(super) connections: usize,
@@ -127,12 +128,12 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// Returns the number of bytes, if they end.
+    /// Returns the total number of bytes; `None` if they never end.
     pub(super) fn length(&self) -> Option<u64> {
         self.cycle.is_empty().then_some(self.open.len() as u64)
     }
 
-    /// Copies the bytes that are sent after the first `at` bytes.
+    /// Copies the bytes that follow the first `at` bytes into `into`.
     pub(super) fn copy(&self, at: u64, into: &mut [u8]) {
         let mut at = usize::try_from(at).expect("a run is shorter");
         let mut filled = 0;
@@ -160,17 +161,17 @@ impl Script {
     }
 }
 
-/// The numbers of the streams of HTTP/2 in a cycle, which are larger each time.
+/// The numbers of the HTTP/2 streams in a cycle. They increase with each repetition.
 #[derive(Default)]
 struct CycleStreams {
-    /// Where a number is, and which number the first time.
+    /// The offsets of the numbers, and their values in the first repetition.
     places: Vec<(usize, u32)>,
     /// The number of streams that a cycle opens.
     count: u32,
 }
 
 impl CycleStreams {
-    /// Writes the numbers into `part`, which is at `start` of the cycle, the `time`th time.
+    /// Writes the numbers of repetition `time` into `part`, which begins at offset `start` of the cycle.
     fn write(&self, time: usize, start: usize, part: &mut [u8]) {
         let time = u32::try_from(time).expect("a run is shorter");
         for &(place, first) in &self.places {
@@ -216,7 +217,7 @@ impl Plan {
         self.protocol
     }
 
-    /// Returns a plan that differs from this one in a few places, and may have a part of `other`.
+    /// Returns a plan that differs from this one in a few places, and may contain a part of `other`.
     #[must_use]
     pub fn mutated(&self, other: &Self, random: &mut Rng) -> Self {
         let mut plan = self.clone();
@@ -262,7 +263,7 @@ impl Plan {
         }
     }
 
-    /// Returns the bytes of the plan.
+    /// Returns the plan as bytes.
     pub(super) fn script(&self) -> Script {
         let mut writer =
             Writer { protocol: self.protocol, id: 1, padding: 0, elements: 0, stream: 0, back: 0, places: Vec::new() };
@@ -293,14 +294,14 @@ impl Plan {
 
 struct Writer {
     protocol: Protocol,
-    /// The request of FastCGI, and the padding of its records.
+    /// The id of the FastCGI request, and the padding of its records.
     id: u8,
     padding: u8,
     elements: u64,
-    /// The last stream of HTTP/2 (0 before the first), and how many streams before it frames are for.
+    /// The last HTTP/2 stream (0 before the first), and how many streams before it the frames are for.
     stream: u32,
     back: u32,
-    /// Where the numbers of streams are, and which.
+    /// The offsets of stream numbers, and the numbers.
     places: Vec<(usize, u32)>,
 }
 
@@ -377,16 +378,17 @@ impl Writer {
         }
     }
 
-    /// Appends frames of HTTP/2. Fields are encoded without Huffman coding and, except for "insert", without the table.
+    /// Appends HTTP/2 frames. Fields are encoded without Huffman coding and, except for "insert", without the dynamic
+    /// table.
     fn http2(&mut self, kind: &str, a: usize, b: u8, out: &mut Vec<u8>) {
         const END_STREAM: u8 = 1;
         const END_HEADERS: u8 = 4;
         const PADDED: u8 = 8;
-        // GET, http, / and an authority; or POST in place of GET.
+        // GET, http, `/` and an authority; or POST instead of GET.
         const GET: &[u8] = &[0x82, 0x86, 0x84, 0x01, 1, b'a'];
         const POST: &[u8] = &[0x83, 0x86, 0x84, 0x01, 1, b'a'];
         let crumb: &[u8] = &[0x0f, 17, 1, b'c'];
-        // A field of one byte with a value of `b % 127` bytes, not indexed or indexed.
+        // A field with a name of one byte and a value of `b % 127` bytes; `first` decides whether it is indexed.
         let field = |first: u8| [&[first, 1, b'f', b % 127], &vec![b'v'; usize::from(b % 127)][..]].concat();
         let number = u32::try_from(a).unwrap_or(0).to_be_bytes();
         let is_opening = matches!(kind, "get" | "cookies" | "insert" | "bomb" | "table" | "post" | "begin");
@@ -555,7 +557,7 @@ fn write_text(out: &mut Vec<u8>, text: fmt::Arguments<'_>) {
     out.extend_from_slice(string.as_bytes());
 }
 
-/// Appends a masked frame; its mask leaves the payload as it is.
+/// Appends a masked frame. Its mask is zero, so the payload is unchanged.
 fn websocket(kind: &str, a: usize, b: u8, out: &mut Vec<u8>) {
     const FIN: u8 = 0x80;
     if let Some(rest) = kind.strip_prefix("compressed") {
@@ -598,7 +600,7 @@ fn frame(first: u8, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(payload);
 }
 
-/// Returns 2 to the power of `bits` zeros, compressed.
+/// Returns the compressed form of 2 to the power of `bits` zero bytes.
 fn zeros(bits: usize) -> Vec<u8> {
     thread_local! {
         static ZEROS: RefCell<HashMap<usize, Vec<u8>>> = RefCell::default();
@@ -606,7 +608,7 @@ fn zeros(bits: usize) -> Vec<u8> {
     ZEROS.with_borrow_mut(|zeros| zeros.entry(bits).or_insert_with(|| compressed(&vec![0; 1 << bits])).clone())
 }
 
-/// Returns the payload of a compressed message, as the client of this repository makes it.
+/// Returns the payload of a compressed message, made by the client of this repository.
 fn compressed(message: &[u8]) -> Vec<u8> {
     let offer = Offer { target: "/", host: "a", key: "dGhlIHNhbXBsZSBub25jZQ==", subprotocols: &[], deflate: true };
     let fields: [(&[u8], &[u8]); 4] = [

@@ -1,10 +1,10 @@
-//! Searches for the client that costs the server most: the worst case of each protocol, measured per byte that the
+//! The search for the client that costs the server most: the worst case of each protocol, measured per byte that the
 //! client sends.
 //!
 //! SECURITY.md publishes the ceilings, and `worst_cases.txt` has the worst plans that were found. The quick test
-//! `tests/worst_case.rs` replays these and holds the ceilings of memory and delay. `make worst-case SECONDS=60` replays
-//! them, searches for worse ones and holds all ceilings; `make test-slow` runs it. A plan that it prints replaces the
-//! line in `worst_cases.txt` of the same measure, host and protocol.
+//! `tests/worst_case.rs` replays these plans and checks the ceilings of memory and delay. `make worst-case SECONDS=60`
+//! replays them, searches for worse ones and checks all ceilings; `make test-slow` runs it. A plan that it prints
+//! replaces the line in `worst_cases.txt` with the same measure, host and protocol.
 //!
 //! # The measures to maximise
 //!
@@ -14,19 +14,18 @@
 //! | [`Measure::Kept`] | bytes of memory per byte, at the peak between two calls of `recv` or `send` | [`KEPT_BY_ENGINE`], [`KEPT_PER_CONNECTION`], the memory that bodies and messages share |
 //! | [`Measure::Delay`] | steps from the moment when another client's request is complete to its answer | nothing |
 //!
-//! No ceiling is held by a clock. Steps are counted by a program that is built with the compiler's coverage
-//! instrumentation (`fuzz/src/bin/worst_case.rs`). A build without it, such as the quick test, measures no work, and a
-//! delay by the elements of the protocol (frames, chunks, fields, requests) that the engine has read. `make worst-case`
-//! also prints the nanoseconds of processor time that the same plans take on the machine at hand.
+//! No ceiling depends on a clock. A program that is built with the compiler's coverage instrumentation
+//! (`fuzz/src/bin/worst_case.rs`) counts the steps. A build without it, such as the quick test, measures no work; it
+//! measures a delay by the number of protocol elements (frames, chunks, fields, requests) that the engine has read.
+//! `make worst-case` also prints the nanoseconds of processor time that the same plans take on the current machine.
 //!
 //! # The search
 //!
 //! A [`Plan`] has the attackers' input: elements of their protocol, the number of connections, and the size of the
-//! pieces.
-//! A search begins with an honest client and keeps the worst plans ([`Search`]). Each step changes one of them at a few
-//! places. All choices come from a seed. The plan runs on a [stage](stage): an engine in memory with attackers that are
-//! as fast as the engine allows, one innocent client, and an application that answers at once, driven as one of the
-//! [hosts](Host) does.
+//! pieces. A search begins with an honest client and keeps the worst plans ([`Search`]). Each step changes one of them
+//! in a few places. All choices come from a seed. The plan runs on a [stage](stage): an engine in memory with attackers
+//! that are as fast as the engine allows, one innocent client, and an application that answers at once. One of the
+//! [hosts](Host) drives it.
 
 #![allow(clippy::cast_precision_loss, reason = "costs are compared, and far below 2^52")]
 
@@ -45,41 +44,42 @@ use stage::Stage;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Steps that a connection, a request or refusal, and an arrival of bytes may take beside those of the bytes.
+/// The steps that a connection (this constant), a request or refusal, and an arrival of bytes may take in addition to
+/// the steps per byte.
 pub const WORK_PER_CONNECTION: u64 = 4000;
 /// See [`WORK_PER_CONNECTION`].
 pub const WORK_PER_REQUEST: u64 = 2000;
-/// See [`WORK_PER_CONNECTION`]. It is paid for by the packet: an arrival is received with one system call.
+/// See [`WORK_PER_CONNECTION`]. The attacker pays with a packet: each arrival is received by a separate system call.
 pub const WORK_PER_ARRIVAL: u64 = 500;
-/// The same for an arrival on a connection of HTTP/2, which may have 100 streams: each is looked at.
+/// The same for an arrival on an HTTP/2 connection, which may have 100 streams that are all checked.
 pub const WORK_PER_ARRIVAL_OF_STREAMS: u64 = 15_000;
-/// Bytes that an engine may keep beside its connections, such as the state of a decompressor.
+/// The bytes that an engine may keep in addition to its connections, such as the state of a decompressor.
 pub const KEPT_BY_ENGINE: u64 = 512 << 10;
-/// Bytes that it may keep for each connection beside those that are counted per byte.
+/// The bytes that an engine may keep for each connection, in addition to those that are counted per byte.
 pub const KEPT_PER_CONNECTION: u64 = 4 << 10;
 /// The same for HTTP/2, where a connection has up to 100 streams, and a request of a few bytes opens one.
 pub const KEPT_FOR_STREAMS: u64 = 100 << 10;
-/// The same for WebSocket: one compressed message at a time is inflated before it is known whether there is room for
-/// it, to 1 MiB and, beyond that, 100 times its own bytes; while its buffer grows there are two.
+/// The same for WebSocket. One compressed message at a time is inflated before it is known whether there is room for
+/// it: to at most 1 MiB plus 100 times its own bytes. While its buffer grows there are two buffers.
 pub const KEPT_WHILE_INFLATING: u64 = 4 << 20;
 
-/// Bytes that attackers send before work is measured, and while it is.
+/// The numbers of bytes that attackers send before work is measured, and while it is measured.
 const WARM_UP: u64 = 16 << 10;
 const MEASURED: u64 = 64 << 10;
-/// Bytes that attackers may send while the innocent client waits: after these, the delay counts as endless.
+/// The number of bytes that attackers may send while the innocent client waits. After that the delay counts as endless.
 const ENDLESS: u64 = 16 << 20;
-/// Plans that a search keeps.
+/// The number of plans that a search keeps.
 const KEPT_PLANS: usize = 6;
 
-/// The worst plans that were found: lines of a measure, a host and a plan.
+/// The worst plans that were found. Each line has a measure, a host and a plan.
 const FOUND: &str = include_str!("../../worst_cases.txt");
-/// The table of ceilings is in it.
+/// The page with the table of ceilings.
 const SECURITY: &str = include_str!("../../../../SECURITY.md");
 
-/// Returns the plans that were found for a measure, with the hosts in which they were found.
+/// Returns the plans that were found for a measure, each with the host for which it was found.
 ///
 /// # Panics
-/// If `worst_cases.txt` has a line that is no plan.
+/// If a line of `worst_cases.txt` is not a plan.
 #[must_use]
 pub fn found(measure: Measure) -> Vec<(Host, Plan)> {
     let lines = FOUND.lines().filter(|line| !line.starts_with('#'));
@@ -95,7 +95,7 @@ pub fn found(measure: Measure) -> Vec<(Host, Plan)> {
 /// Returns the ceiling that SECURITY.md publishes.
 ///
 /// # Panics
-/// If SECURITY.md has none.
+/// If SECURITY.md has no such ceiling.
 #[must_use]
 pub fn ceiling(protocol: Protocol, measure: Measure) -> f64 {
     let row = format!("| {protocol} | {measure} | ");
@@ -107,15 +107,15 @@ pub fn ceiling(protocol: Protocol, measure: Measure) -> f64 {
 /// The cost of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// In the unit of the measure. A delay is in elements if the build does not count steps.
+    /// The cost in the unit of the measure. A delay is in elements if the build does not count steps.
     pub value: f64,
-    /// Bytes of attackers that were received in between.
+    /// The number of attackers' bytes that were received meanwhile.
     pub received: u64,
-    /// The innocent client got no answer while attackers went on sending.
+    /// True if the innocent client got no answer while attackers continued to send.
     pub is_endless: bool,
 }
 
-/// Measures the cost of a plan. The host matters for a delay alone.
+/// Measures the cost of a plan. The host matters only for a delay.
 #[must_use]
 pub fn measure(plan: &Plan, measure: Measure, host: Host, gauges: Gauges) -> Cost {
     let script = Rc::new(plan.script());
@@ -144,7 +144,7 @@ pub fn measure(plan: &Plan, measure: Measure, host: Host, gauges: Gauges) -> Cos
             let spent = steps() - before;
             let after = totals(&stage);
             let (received, stated) = (after.0 - received, after.1 - stated);
-            // Less than a page of bytes says little.
+            // Fewer than a page of bytes say little.
             let value = spent.saturating_sub(stated) as f64 / (received.max(4096)) as f64;
             Cost { value, received, is_endless: false }
         }
@@ -190,17 +190,17 @@ pub fn measure(plan: &Plan, measure: Measure, host: Host, gauges: Gauges) -> Cos
 /// A search for the worst plan of one protocol, measure and host.
 pub struct Search {
     random: Rng,
-    /// The worst plan first.
+    /// The plans that are kept, the worst one first.
     plans: Vec<(Plan, Cost)>,
     measure: Measure,
     host: Host,
     gauges: Gauges,
-    /// Plans that were measured.
+    /// The number of plans that were measured.
     pub tried: u64,
 }
 
 impl Search {
-    /// Begins with an honest client and the plans that were found before.
+    /// Begins a search with an honest client and the plans that were found before.
     #[must_use]
     pub fn new(seed: u64, known: Vec<Plan>, (measure, host): (Measure, Host), gauges: Gauges) -> Self {
         let random = Rng::with_seed(seed);
@@ -222,13 +222,13 @@ impl Search {
         self.plans.truncate(KEPT_PLANS);
     }
 
-    /// Returns the worst plan so far.
+    /// Returns the worst plan so far, with its cost.
     #[must_use]
     pub fn worst(&self) -> &(Plan, Cost) {
         &self.plans[0]
     }
 
-    /// Searches for `time`.
+    /// Searches for `time`, which is real time.
     pub fn run(&mut self, time: Duration) {
         let until = Instant::now() + time;
         while Instant::now() < until {

@@ -10,7 +10,7 @@ macro_rules! named {
         pub enum $type { $($(#[$doc])* $variant),* }
 
         impl $type {
-            /// All of them.
+            /// All values.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
         }
 
@@ -34,11 +34,11 @@ macro_rules! named {
 }
 
 named! {
-    /// The protocol that the attackers speak. The innocent client speaks HTTP/1.
+    /// The protocol of the attackers. The innocent client always speaks HTTP/1.
     Protocol {
         /// HTTP/1.
         Http = "http",
-        /// HTTP/2 in clear.
+        /// HTTP/2 without TLS.
         Http2 = "http2",
         /// WebSocket with permessage-deflate.
         WebSocket = "websocket",
@@ -48,7 +48,7 @@ named! {
         Scgi = "scgi",
         /// uwsgi.
         Uwsgi = "uwsgi",
-        /// HTTP/1 behind a header of the PROXY protocol.
+        /// HTTP/1 after a header of the PROXY protocol.
         Proxy = "proxy",
     }
 }
@@ -64,13 +64,13 @@ named! {
 }
 
 named! {
-    /// The measured quantity: the table of [`worst_case`](super) has the units.
+    /// The measured quantity. The table in [`worst_case`](super) has the units.
     Measure {
         /// Steps per byte.
         Work = "work",
-        /// Bytes kept per byte.
+        /// Bytes of memory kept per byte.
         Kept = "kept",
-        /// Steps that delay another client.
+        /// Steps by which another client is delayed.
         Delay = "delay",
     }
 }

@@ -1,7 +1,7 @@
-//! The engine with one innocent client and some attackers, in memory. `measure` measures it.
+//! A stage: the engine with one innocent client and some attackers, in memory. `measure` runs plans on it.
 //!
-//! The stage has no time and no randomness. An attacker's socket has the next arrival ready as soon as the engine has
-//! read the one before, so the attackers are as fast as the engine allows.
+//! The stage has neither time nor randomness. An attacker's socket has the next arrival ready as soon as the engine has
+//! read the previous one, so the attackers are as fast as the engine allows.
 
 use super::attack::Script;
 use super::gauges::MemoryWatch;
@@ -26,48 +26,49 @@ const INNOCENT: usize = 0;
 const ATTACKERS: usize = 1;
 /// The innocent client's request.
 const GET: &[u8] = b"GET /innocent HTTP/1.1\r\nHost: a.example\r\n\r\n";
-/// The memory that all request bodies share, and the memory that all messages of WebSockets share, in bytes each. It is
-/// less than a server has, so that memory kept beside it shows.
+/// The memory in bytes that all request bodies share, and that all WebSocket messages share. It is less than on a real
+/// server, so that memory kept in addition becomes visible.
 const SHARED: usize = 1 << 20;
-/// Turns of a run that does not end.
+/// The maximum number of turns of a run.
 const TURNS_MOST: usize = 20_000;
-/// The time, which does not pass.
+/// The time, which does not advance.
 const NOW: Now = Now { monotonic: Duration::from_secs(1000), wall: Duration::from_secs(784_111_777) };
 
 /// The sockets of all clients.
 #[derive(Default)]
 pub(super) struct Sockets {
     clients: Vec<ClientSocket>,
-    /// The clients whose connections are not closed. A turn looks at no others: its steps are counted as the engine's.
+    /// The clients whose connections are open. A turn examines only these, because its steps are counted as the
+    /// engine's.
     open: Vec<usize>,
     backlogs: [VecDeque<usize>; 2],
-    /// Bytes that attackers may still send.
+    /// The number of bytes that attackers may still send.
     pub(super) budget: u64,
-    /// Bytes that the engine has received from attackers.
+    /// The number of bytes that the engine has received from attackers.
     pub(super) received: u64,
-    /// Number of times that the engine has received bytes from attackers.
+    /// The number of times that the engine has received bytes from attackers.
     pub(super) arrivals: u64,
-    /// Connections of attackers.
+    /// The number of attackers' connections.
     pub(super) connections: u64,
-    /// The number of attackers' arrivals after which the innocent client sends.
+    /// The number of further arrivals from attackers after which the innocent client sends.
     pub(super) innocent_waits: Option<u64>,
-    /// The gauge of work, in steps, and `received` at the time when the innocent client sent.
+    /// The number of steps, and the value of `received`, when the innocent client sent its request.
     pub(super) asked: Option<(u64, u64)>,
-    /// Bytes that the engine has sent to the innocent client.
+    /// The number of bytes that the engine has sent to the innocent client.
     answered: usize,
     pub(super) memory: Option<MemoryWatch>,
 }
 
 /// The client's side of a connection.
 struct ClientSocket {
-    /// The bytes that an attacker sends; `None`: the innocent client.
+    /// The bytes that an attacker sends; `None` for the innocent client.
     script: Option<Rc<Script>>,
     slot: Option<usize>,
-    /// Bytes that the client has sent and the engine has received.
+    /// The number of bytes that the engine has received from this client.
     at: u64,
-    /// Bytes of the current arrival that the engine has not received.
+    /// The number of bytes of the current arrival that the engine has not received.
     here: usize,
-    /// The client has sent since the poller reported it.
+    /// True if the client has sent since the poller last reported it.
     is_fresh: bool,
 }
 
@@ -81,7 +82,7 @@ impl Sockets {
         number
     }
 
-    /// Notes the peak of memory, if it is watched.
+    /// Records the peak of memory, if it is watched.
     pub(super) fn note_memory(&mut self) {
         if let Some(memory) = &mut self.memory {
             memory.note(self.connections);
@@ -93,7 +94,7 @@ impl Sockets {
         self.answered > 0
     }
 
-    /// Lets the innocent client send its request after `count` further arrivals from attackers; at once if that is 0.
+    /// Makes the innocent client send its request after `count` further arrivals from attackers; at once if that is 0.
     pub(super) fn await_arrivals(&mut self, count: u64, work: u64) {
         if count == 0 {
             self.ask(work);
@@ -102,7 +103,7 @@ impl Sockets {
         }
     }
 
-    /// Lets the innocent client send its request.
+    /// Makes the innocent client send its request.
     fn ask(&mut self, work: u64) {
         self.asked = Some((work, self.received));
         self.answered = 0;
@@ -111,7 +112,7 @@ impl Sockets {
         self.clients[0].is_fresh = true;
     }
 
-    /// Has the next arrival of an attacker ready, if there is one.
+    /// Makes the next arrival of an attacker ready, if there is one.
     fn arrive(&mut self, number: usize) {
         let client = &mut self.clients[number];
         if let Some(script) = &client.script
@@ -184,7 +185,7 @@ impl Socket for MemorySocket {
         client.at += count as u64;
         client.here -= count;
         if client.script.is_some() {
-            // The arrivals of others may have used it meanwhile.
+            // The arrivals of other attackers may have used up the budget meanwhile.
             sockets.budget = sockets.budget.saturating_sub(count as u64);
             sockets.received += count as u64;
             sockets.arrivals += 1;
@@ -217,7 +218,7 @@ impl Socket for MemorySocket {
     }
 
     fn end_output(&self) {
-        // The client closes, too, and an attacker connects again.
+        // The client closes as well, and an attacker connects again.
         let sockets = &mut *self.sockets.borrow_mut();
         sockets.clients[self.number].is_fresh = true;
     }
@@ -250,15 +251,16 @@ pub(super) struct Request {
     is_websocket: bool,
 }
 
-/// The application: answers each request with two bytes, accepts each WebSocket, and takes its messages if `takes`.
+/// The application. It answers each request with two bytes, accepts each WebSocket, and takes messages if `takes` is
+/// true.
 #[derive(Default)]
 pub(super) struct Application {
     takes: bool,
-    /// Requests that have begun, and those that were refused.
+    /// The number of requests that have begun, including refused ones.
     pub(super) requests: u64,
-    /// Messages of WebSockets.
+    /// The number of WebSocket messages.
     pub(super) messages: u64,
-    /// Calls that do not end.
+    /// The tickets of calls that do not end.
     held: Vec<Ticket>,
 }
 
@@ -306,7 +308,7 @@ impl App for Application {
     }
 }
 
-/// See the module.
+/// A stage. See the module's documentation.
 pub(super) struct Stage {
     engine: Engine<Application>,
     pub(super) app: Application,
@@ -319,7 +321,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Creates a stage without attackers, whose innocent client has been answered already.
+    /// Creates a stage without attackers, whose innocent client has already been answered.
     pub(super) fn new(protocol: Protocol, host: Host, work: fn() -> u64) -> Self {
         let (bodies, messages) = (BodyMemory::new(SHARED), BodyMemory::new(SHARED));
         let memories = vec![bodies.clone(), messages.clone()];
@@ -352,7 +354,8 @@ impl Stage {
         stage
     }
 
-    /// Connects attackers that send `budget` bytes together. Their application takes messages if the script says so.
+    /// Connects attackers that together send at most `budget` bytes. The application takes their messages if the script
+    /// says so.
     pub(super) fn attack(&mut self, script: &Rc<Script>, budget: u64) {
         self.app.takes = script.takes;
         let mut sockets = self.sockets.borrow_mut();
@@ -362,7 +365,7 @@ impl Stage {
         }
     }
 
-    /// Takes turns until nothing is left to do, or `is_over` after a turn.
+    /// Runs turns until nothing is left to do, or `is_over` returns true after a turn.
     pub(super) fn run(&mut self, mut is_over: impl FnMut(&mut Sockets) -> bool) {
         for _ in 0..TURNS_MOST {
             let goes_on = self.turn();
@@ -372,7 +375,7 @@ impl Stage {
         }
     }
 
-    /// Passes the poller's events to the engine. Returns whether there were any.
+    /// Passes the poller's events to the engine. Returns true if there were any.
     fn take_events(&mut self) -> bool {
         let sockets = &mut *self.sockets.borrow_mut();
         for (index, backlog) in sockets.backlogs.iter().enumerate() {
@@ -395,20 +398,20 @@ impl Stage {
         any
     }
 
-    /// Runs one iteration of the host: asks the poller, lets the engine do everything that is ready, and runs the
-    /// application. Returns true if there was anything to do.
+    /// Runs one iteration of the host: takes the poller's events, lets the engine do everything that is ready, and runs
+    /// the application. Returns true if there was anything to do.
     pub(super) fn turn(&mut self) -> bool {
         let before = self.sockets.borrow().received;
         let mut any = self.take_events();
         match self.host {
-            // The thread that polls runs each call as soon as it is there.
+            // The thread that polls runs each call as soon as a poll returns it.
             Host::Threads => {
                 while let Some(work) = self.engine.poll(NOW, &mut self.app, true) {
                     any = true;
                     self.perform(work);
                 }
             }
-            // As `Host::run_once` and `Host::poll` of the gateway.
+            // Like `Host::run_once` and `Host::poll` of the gateway: all calls of a round are taken first.
             Host::Loop => {
                 while let Some(work) = self.engine.poll(NOW, &mut self.app, true) {
                     self.jobs.push(work);
@@ -424,7 +427,7 @@ impl Stage {
         any || self.sockets.borrow().received > before || self.engine.must_poll()
     }
 
-    /// Runs the application.
+    /// Runs the application for one piece of work.
     fn perform(&mut self, work: Work<Application>) {
         let Self { engine, app, .. } = self;
         match work {
@@ -443,7 +446,7 @@ impl Stage {
                 let progress = if written.is_ok() { Progress::Done } else { Progress::Cut };
                 engine.complete(ticket, progress, NOW, app);
             }
-            // One message at a time, as a handler takes them: how long an application goes on is its own affair.
+            // One message at a time, like a handler: how long an application continues is up to the application.
             Work::Resume(ticket, id) => {
                 let progress = match engine.receive_message(id, NOW, app) {
                     Incoming::Message(_) | Incoming::Pending => Progress::Listening(id),
