@@ -2,8 +2,8 @@
 //! its own. (Go's `net/http` and Rack use the same word.)
 //!
 //! ```text
-//!   Open ─ hijack ─▶ Hijacked ─┬─ the call is over, then the socket is closed or the time is up ─▶ closed
-//!                              └─ the socket is closed ─▶ Gone ─ the call is over ─▶ closed
+//!   Open ─ hijack ─▶ Hijacked ─┬─ the call returns, then the socket is closed or the time is up ─▶ closed
+//!                              └─ the socket is closed ─▶ Gone ─ the call returns ─▶ closed
 //! ```
 //!
 //! Two readers of one stream, or two writers, make request smuggling possible. So a connection can be hijacked only

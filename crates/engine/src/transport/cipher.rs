@@ -19,8 +19,8 @@ pub trait Cipher {
     /// records to `opened`. The cipher keeps the bytes of an incomplete record.
     ///
     /// # Errors
-    /// If the peer has broken the rules, or the handshake has failed. Then the connection is over, and `unsent` ends
-    /// with the alert for the peer.
+    /// If the peer has broken the protocol, or the handshake has failed. The connection has then ended, and `unsent`
+    /// ends with the alert for the peer.
     fn open(&mut self, received: &mut [u8], opened: &mut Vec<u8>, unsent: &mut Vec<u8>) -> Result<(), CipherFault>;
 
     /// Encrypts `bytes`, and appends the records to `unsent`. The handshake must have ended
