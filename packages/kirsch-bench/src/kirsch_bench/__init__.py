@@ -1,7 +1,7 @@
 """kirsch-bench: a load generator that can be trusted, surveys of servers, and profiles of requests.
 
-The whole public interface is the names in ``__all__``, and the commands ``kirsch bench``, ``kirsch survey`` and
-``kirsch profile``. Names are looked up at their first use (PEP 562), so that importing this costs next to nothing::
+The public interface is the names in ``__all__``, and the commands ``kirsch bench``, ``kirsch survey`` and ``kirsch
+profile``. Names are imported at their first use (PEP 562), so that importing this package is fast::
 
     *.py        the load generator and its command
     survey/     the command that measures servers side by side
@@ -48,7 +48,7 @@ _HOMES = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``kirsch bench`` with ``argv`` (default: the process's) and return its exit status."""
+    """Run ``kirsch bench`` with ``argv`` (default: the arguments of the process); return its exit status."""
     from kirsch_bench import command
 
     return command.main(argv)

@@ -1,5 +1,5 @@
-"""One process of the load: ``python -m kirsch_bench._worker``, or ``kirsch bench worker`` on another host, started by
-:mod:`kirsch_bench.load_processes`, which describes their messages."""
+"""A process of the load: ``python -m kirsch_bench._worker``, or ``kirsch bench worker`` on another host.
+:mod:`kirsch_bench.load_processes` starts it and describes the messages."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Do the one job that comes in on standard input."""
-    # SIGINT is ignored until a job runs that it could interrupt.
+    """Run the one job that is read from standard input; return the exit status."""
+    # Ignore SIGINT until a job that can be interrupted runs.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     speech, hearing = _Speech(), _Hearing()
     try:
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 class _Speech:
-    """Lines to the parent, on a descriptor of their own: whatever else prints goes to standard error."""
+    """Output to the parent on a separate descriptor; everything else that prints is redirected to standard error."""
 
     def __init__(self) -> None:
         self._out: IO[bytes] = os.fdopen(os.dup(1), "wb")
@@ -63,12 +63,12 @@ class _Speech:
                 self._out.write(json.dumps(word).encode() + b"\n")
                 self._out.flush()
             except OSError:
-                pass  # the parent is gone, and _Hearing.listen sees it too
+                pass  # the parent is gone, which _Hearing.listen detects too
 
 
 class _Hearing:
-    """Lines of the parent, read without Python's buffer: a thread that holds its lock at the interpreter's end is a
-    fatal error."""
+    """Input from the parent, without Python's buffer: a thread that holds the buffer's lock at the interpreter's
+    exit causes a fatal error."""
 
     def __init__(self) -> None:
         self._data = b""
@@ -76,7 +76,7 @@ class _Hearing:
         """Set once the parent wants the result of what was measured so far."""
 
     def word(self) -> dict[str, Any] | None:
-        """Return the next message; None: the parent is gone."""
+        """Return the next message; None if the parent is gone."""
         while b"\n" not in self._data:
             data = os.read(0, 1 << 16)
             if not data:
@@ -87,7 +87,7 @@ class _Hearing:
         return word
 
     def listen(self, silence: float | None) -> None:
-        """Wait for a message to stop. End the process if the parent is gone, or silent for so many seconds."""
+        """Wait for a stop message. Exit if the parent is gone, or silent for ``silence`` seconds."""
         while b"\n" in self._data or select.select([0], [], [], silence)[0]:
             word = self.word()
             if word is None:
@@ -98,7 +98,7 @@ class _Hearing:
 
 
 def _prepare(job: dict[str, Any], speech: _Speech, hearing: _Hearing) -> Callable[[float], dict[str, Any]]:
-    """Load all that the job needs, so that nothing has to be loaded once it runs."""
+    """Load everything that the job needs, so that nothing is loaded while it runs; return the function that runs it."""
     if job["kind"] == "users":
         from kirsch_bench.users import Users
 
@@ -108,7 +108,7 @@ def _prepare(job: dict[str, Any], speech: _Speech, hearing: _Hearing) -> Callabl
 
     _raise_descriptor_limit()
     if "url" in job:
-        # Another host has its own names and ways to the server.
+        # Another host has its own name resolution and routes to the server.
         from kirsch_bench import target as targets
 
         job["plan"]["target"] = targets.require_answering(targets.parse(job["url"], own=job["own"])).plan()
@@ -126,12 +126,12 @@ def _prepare(job: dict[str, Any], speech: _Speech, hearing: _Hearing) -> Callabl
 
 
 def _raise_descriptor_limit() -> None:
-    """Let the soft limit on open files be the hard one: each connection is a file."""
+    """Raise the soft limit of open files to the hard limit: each connection is a file."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError):
-        pass  # then connections beyond it are reported as what they are, failures of this machine
+        pass  # then connections beyond the limit are reported as local failures
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ _RUN_SECONDS_MAX = 600.0
 
 
 def block(result: Result) -> str:
-    """A result as ``ab -n -c`` prints it, to the blank. Times are whole milliseconds, as ab's are."""
+    """Return a result in the format of ``ab -n -c``. Times are whole milliseconds, as in ab."""
     load, target = result.load, result.load.target
     complete = result.requests - result.dropped
     concurrency = load.connections if load.rate is None else load.max_connections
@@ -96,7 +96,7 @@ def block(result: Result) -> str:
 
 
 def _failures(result: Result) -> str:
-    """ab's four kinds, of our classes."""
+    """Return ab's four kinds of failures, converted from the generator's classes."""
     counts = {"Connect": 0, "Receive": 0, "Length": 0, "Exceptions": result.dropped}
     kinds = dict.fromkeys(("connect", "refused", "local", "tls"), "Connect") | {"length": "Length", "hash": "Length"}
     kinds |= dict.fromkeys(("reset", "unanswered", "closed_early", "stream", "goaway"), "Receive")
@@ -131,7 +131,7 @@ def _row(times: Times) -> _Row:
 
 
 def _connect_row(connect: Times, kept: int) -> _Row:
-    """ab counts a request on a kept connection as one that connected in no time."""
+    """Return the row of connection times. As in ab, a request on a kept connection counts as connected in no time."""
     count = connect.count + kept
     if not kept or not connect.count:
         return _row(connect)
@@ -155,7 +155,7 @@ def _ms(seconds: float) -> int:
 
 
 class ABSession:
-    """One run of ``ab``, and what its report said; None for what it did not say.
+    """One run of ``ab``, and the values of its report; None for a missing value.
 
     ``path`` is a path on localhost at ``PORT``, any URL that ``kirsch bench`` takes, or a target. It may be changed
     between runs, as may ``requests`` and ``concurrency``. ``command`` is the program to use in place of the ``ab`` that
@@ -215,15 +215,15 @@ class ABSession:
 
     @property
     def uses_ab(self) -> bool:
-        """Return whether the program does the work."""
+        """Return whether the program ab is used."""
         return bool(self._command) and not self.target.unix
 
     def args(self) -> str:
-        """ab's arguments, as a shell has them. Raises Failure for numbers that it refuses."""
+        """Return the command-line arguments for ab. Raises Failure for numbers that ab refuses."""
         self._require_enough()
         target = self.target
         ip = f"[{target.ips[0]}]" if ":" in target.ips[0] else target.ips[0]
-        # By address, so that what is loaded is what was judged; ab would resolve the name again, and differently.
+        # Use the checked address; ab would resolve the name again, perhaps to another one.
         return shlex.join(
             [
                 *("-k", "-n", str(self.requests), "-c", str(self.concurrency), "-q"),
@@ -233,7 +233,7 @@ class ABSession:
         )
 
     def run(self) -> None:
-        """Run it and parse what it says. A run that came to nothing leaves None in the fields."""
+        """Run the load and parse the report. A failed run leaves None in the attributes."""
         self.output, self.problem = "", ""
         if self.uses_ab:
             self._run_ab()
@@ -299,8 +299,8 @@ def thread_report(
     *,
     tell: Callable[[str], object] | None = None,
 ) -> list[list[object]]:
-    """Run a session for each number of clients: rows for :func:`print_report`, the first of which is the header, and
-    the last the averages. ``tell`` is called with a line on each run."""
+    """Run a session for each number of clients. Return rows for :func:`print_report`, first the header, last the
+    averages. ``tell`` is called with a line about each run."""
     session = path if isinstance(path, ABSession) else ABSession(path)
     attributes, names, _ = zip(*session.parse_patterns, strict=True)
     rows: list[list[object]] = [["threads", *names]]
@@ -344,21 +344,22 @@ def size_report(
 
 
 def with_size(path: str, size: int) -> str:
-    """With the number in place of ``{size}``, or as the query's ``size``: ``/sizer?size=10``."""
+    """Insert the size for ``{size}``, or append it as query parameter ``size``: ``/sizer?size=10``."""
     if "{size}" in path:
         return path.replace("{size}", str(size))
     return f"{path}{'&' if '?' in path else '?'}size={size}"
 
 
 def thread_heading(session: ABSession, server_threads: int | None = None) -> str:
-    """``Client Thread Report (1000 requests, 14 byte response body, 10 server threads):``, of what is known."""
+    """Return ``Client Thread Report (1000 requests, 14 byte response body, 10 server threads):``, without unknown
+    values."""
     length = session.document_length
     words = [f"{session.requests} requests", f"{length} byte response body" if length is not None else ""]
     return _heading("Client Thread Report", words, server_threads)
 
 
 def size_heading(session: ABSession, server_threads: int | None = None) -> str:
-    """``Size Report (1000 requests, 50 client threads, 10 server threads):``."""
+    """Return ``Size Report (1000 requests, 50 client threads, 10 server threads):``."""
     words = [f"{session.requests} requests", f"{session.concurrency} client threads"]
     return _heading("Size Report", words, server_threads)
 
@@ -369,7 +370,7 @@ def _heading(title: str, words: Sequence[str], server_threads: int | None) -> st
 
 
 def averages(rows: Sequence[Sequence[object]]) -> list[object]:
-    """Of each column, over the rows that have it; with as many digits as in 2006."""
+    """Return the averages of the columns over the rows that have a value, with as many digits as in 2006."""
     averages: list[object] = ["Average"]
     for column, values in enumerate(zip(*rows, strict=True)):
         if column:

@@ -1,4 +1,4 @@
-"""The authorities whose certificates the system trusts."""
+"""The certificate authorities that the system trusts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _BUNDLES = (
 
 
 def system_bundle() -> str:
-    """Return the path of the file with all of them. ``SSL_CERT_FILE`` names another. Raises UsageError."""
+    """Return the path of the bundle of their certificates; ``SSL_CERT_FILE`` overrides it. Raises UsageError if
+    there is none."""
     for path in (ssl.get_default_verify_paths().cafile, *_BUNDLES):
         if path and os.path.isfile(path):
             return path

@@ -1,4 +1,4 @@
-"""A chart of a run for a terminal: responses a second and the 99th percentile of latency over the time, while it runs.
+"""A chart of a running load test for a terminal: responses per second and the 99th percentile of latency over time.
 
 The columns are drawn by hand: a library for charts in a terminal would be the first dependency of this package, for two
 rows of bars.
@@ -28,7 +28,7 @@ _BLOCKS, _PLAIN = " ▁▂▃▄▅▆▇█", "    #####"
 
 @dataclass
 class _Slot:
-    """A piece of time, of all processes together. ``seconds`` is the sum of their times."""
+    """The measurements of all processes in one time slot. ``seconds`` is the sum of their times."""
 
     answered: int = 0
     bad: int = 0
@@ -40,7 +40,7 @@ class _Slot:
 
     @property
     def rate(self) -> float:
-        """Responses a second, of all these processes together."""
+        """Responses per second, of all processes together."""
         return self.answered * len(self.processes) / self.seconds if self.seconds else 0.0
 
     def add(self, other: _Slot) -> None:
@@ -65,7 +65,8 @@ class Chart:
         self._width = _SLOT_SECONDS
 
     def hear(self, process: int, word: dict[str, Any]) -> None:
-        """Add what a process reports since its last report (``Progress`` in ``crates/load/src/result.rs``)."""
+        """Add the progress report of a process since its last report (``Progress`` in
+        ``crates/load/src/result.rs``)."""
         latest = word["latest"]
         index = int(max(0.0, word["elapsed"] - latest["seconds"] / 2) / self._width)
         while index >= _SLOTS_MAX:
@@ -77,7 +78,7 @@ class Chart:
         self._slots[index].add(_Slot(latest["answered"], bad, latest["seconds"], latest["p99"], {process}))
 
     def _halve(self) -> None:
-        """Make slots of twice the time, which bounds their number."""
+        """Merge pairs of slots, which bounds the number of slots."""
         halved = []
         for first, second in zip(self._slots[::2], [*self._slots[1::2], _Slot()], strict=False):
             first.add(second)
@@ -115,14 +116,14 @@ class Chart:
         return [*lines, f"{'':{_LABEL}}0 s{end:>{width - 3}}"]
 
     def _cells(self, width: int, span: float) -> list[_Slot | None]:
-        """Return what each column shows; None: nothing is known of its time."""
+        """Return the slot for each column; None if there are no data for its time."""
         cells: list[_Slot | None] = []
         for index in range(width):
             begin, end = index * span / width, (index + 1) * span / width
             first, last = math.ceil(begin / self._width - 0.5), math.ceil(end / self._width - 0.5)
             found = self._slots[first:last]
             if not found and last * self._width <= len(self._slots) * self._width:
-                # Columns are narrower than slots.
+                # The columns are narrower than the slots.
                 found = self._slots[int((begin + end) / 2 / self._width) :][:1]
             cell = _Slot()
             for slot in found:

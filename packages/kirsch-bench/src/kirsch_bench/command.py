@@ -35,7 +35,7 @@ _SCRIPT = re.compile(r".+\.py(:.*)?|(?!unix:)[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command with ``argv`` (default: the process's) and return its exit status."""
+    """Run the command with ``argv`` (default: the arguments of the process); return its exit status."""
     argv = sys.argv[1:] if argv is None else argv
     try:
         if argv and argv[0] == "compare":
@@ -96,7 +96,8 @@ def _run(given: dict[str, Any]) -> int:
 
 
 def _as_asynchammer(given: dict[str, Any]) -> dict[str, Any]:
-    """Its four flags in ours: workers of ten clients each, of --max requests the first --warmup not counted."""
+    """Convert asynchammer's four flags to ours: workers of ten clients each, and --max requests, the first --warmup
+    not counted."""
     if not given.keys() & {"workers", "max", "host"}:
         return given
     if "host" in given and "target" in given:
@@ -138,7 +139,7 @@ def _target(given: dict[str, Any]) -> targets.Target:
         return targets.require_answering(parsed)
     if parsed.unix:
         raise UsageError("--on and a Unix socket do not go together: another host does not have it")
-    # The other hosts look for themselves: this one may not reach the server.
+    # The other hosts check the server themselves: this host may not reach it.
     return parsed
 
 
@@ -184,8 +185,7 @@ def _require_compatible(given: dict[str, Any]) -> None:
 
 
 def _roots(given: dict[str, Any], target: targets.Target) -> str | None:
-    """Return the certificates of the authorities that are trusted, in PEM; None: any certificate will do. Raises
-    UsageError."""
+    """Return the trusted certificate authorities in PEM; None to accept any certificate. Raises UsageError."""
     if not target.tls:
         for name in ("ca_certs", "insecure"):
             if name in given:
@@ -204,7 +204,7 @@ def _roots(given: dict[str, Any], target: targets.Target) -> str | None:
 
 
 def build_load(given: dict[str, Any], target: targets.Target) -> Load:
-    """Return the measurement that flags ask for. Raises UsageError for those that contradict each other."""
+    """Return the load for the given flags. Raises UsageError for flags that contradict each other."""
     from kirsch_bench import stages
     from kirsch_bench.plan import Load
 
@@ -218,7 +218,7 @@ def build_load(given: dict[str, Any], target: targets.Target) -> Load:
         duration = sum(stage.seconds for stage in rate_stages) - warmup
         if kind != "seconds" or duration <= 0:
             raise UsageError("--warmup with --stages is a time, shorter than all stages: the part that is not measured")
-    # Recorded pages are seldom the same each time.
+    # Recorded pages seldom have the same body each time.
     body = None if given.keys() & {"varying", "replay"} else "first"
     checks = {
         "status": given.get("status", [[200, 399]]),
@@ -266,7 +266,7 @@ def _with_recording(load: Load, given: dict[str, Any]) -> Load:
     replay, different = recording.plan(
         found, given.get("speed", 1.0), seconds=given.get("duration"), count=given.get("requests")
     )
-    # A HAR file has all fields of its requests.
+    # A HAR file contains all header fields.
     profile = given.get("headers", None if replay.kind == recording.HAR else "curl")
     return dataclasses.replace(
         load,
@@ -379,7 +379,7 @@ def _document(load: Load, result: Result, environment: dict[str, Any]) -> dict[s
         "replay": load.replay and load.replay.as_json(),
     }
     options = {name: value for name, value in plain.items() if name not in ("target", "requests", "checks", *special)}
-    # Other loads have no such keys, so that their reports can be compared with earlier ones.
+    # Omit these keys for other loads, so that their reports can be compared with earlier ones.
     options |= {name: value for name, value in special.items() if value}
     return {
         "schema": "kirsch-bench-1",
@@ -399,7 +399,7 @@ def _status(result: Result, files: Files) -> int:
         return errors.THRESHOLD_CROSSED
     if files.failed or result.troubles or result.unreachable:
         return errors.ERRORS_SEEN
-    # A threshold of errors says how many are too many.
+    # If a threshold is about errors, it decides how many are too many.
     tolerates = any(judged.threshold.judges_errors for judged in result.thresholds)
     return errors.OK if tolerates or result.went_well else errors.ERRORS_SEEN
 

@@ -94,7 +94,7 @@ def _limit(text_: str) -> tuple[str, float]:
 
 
 def _slower(row: Row, limit: float, compared: Compared) -> str | None:
-    """Why a row is slower than its limit allows; None: it is not. Raises UsageError where that cannot be known."""
+    """Return why a row is slower than its limit allows; None if it is not. Raises UsageError if that is unknown."""
     name = row.metric.name
     if row.p is None and name != "errors":
         if row.first is None or row.second is None:
@@ -114,7 +114,7 @@ def _slower(row: Row, limit: float, compared: Compared) -> str | None:
 
 
 def text(compared: Compared) -> str:
-    """For a terminal."""
+    """Return the comparison as text for a terminal."""
     rows = [["", "A", "B", "B to A", "95 % interval", ""]]
     rows += [_cells(row) for row in compared.rows if row.first is not None or row.second is not None]
     blocks = [
@@ -187,7 +187,7 @@ def _basis(compared: Compared) -> str:
 
 
 def document(compared: Compared, slower: Sequence[str]) -> dict[str, Any]:
-    """For ``--json``."""
+    """Return the document for ``--json``."""
     return {
         "schema": "kirsch-bench-compare-1",
         "a": [run.path for run in compared.first],

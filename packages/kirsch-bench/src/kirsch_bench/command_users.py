@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def run(given: dict[str, Any]) -> int:
-    """Run the cycles and tell. Raises Failure."""
+    """Run the cycles and report them; return the exit status. Raises Failure."""
     if "cycles" in given and "connections" in given:
         raise UsageError("--cycles and --connections are both numbers of users; give one")
     kind, settle = given.get("warmup", ("seconds", 1.0))
     if kind != "seconds":
         raise UsageError("--warmup is a time such as 5s with a load test in Python")
-    # Loaded here too, so that a mistake in it is reported once, before anything is started.
+    # Load the test here too, so that a mistake in it is reported once, before processes are started.
     test, name = load(given["target"])
     own = "i_own_this_host" in given
     targets.require_answering(resolve(test, given.get("url", ""), own=own))

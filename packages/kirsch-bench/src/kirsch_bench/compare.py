@@ -1,8 +1,7 @@
-"""Two results of the same plan, side by side: what differs, and what may be called different.
-
-**What is compared.** The reports of ``kirsch bench --json``. A side is one run, or several, whose first is paired with
-the other side's first, and so on. Two plans are the same if they ask the same requests in the same way for the same
-time; where the server is, and the seed, may differ.
+"""Comparison of two results of the same plan, with a statement about which differences are significant. **What is
+compared.** The reports of ``kirsch bench --json``. A side is one run, or several, whose first is paired with the other
+side's first, and so on. Two plans are the same if they ask the same requests in the same way for the same time; where
+the server is, and the seed, may differ.
 
 **What may be called different** follows :mod:`kirsch_bench.survey.statistics`: Student's t on the logarithms of the
 pairs' ratios, as many of the metrics called different as keep chance to 5 in 100 of the calls, and 1 % at least.
@@ -55,7 +54,7 @@ class Run:
 
     @property
     def plan(self) -> dict[str, Any]:
-        """The load, without the address of the server."""
+        """The plan of the load, without the address of the server."""
         load = {name: value for name, value in self.document["load"].items() if name not in _PLAN_FREE}
         return {
             "load": load,
@@ -69,7 +68,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Metric:
-    """One thing that is compared."""
+    """A metric of the comparison."""
 
     name: str
     value: Callable[[dict[str, Any]], float | None]
@@ -82,7 +81,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Row:
-    """A metric on both sides. ``ratio`` is of the second to the first, with its interval."""
+    """A metric on both sides. ``ratio`` is second to first, with its interval."""
 
     metric: Metric
     first: float | None
@@ -94,13 +93,13 @@ class Row:
 
     @property
     def slower_by(self) -> float:
-        """The share by which the second side is worse; negative where it is better, 0 where that is not known."""
+        """The share by which the second side is worse: negative if it is better, 0 if unknown."""
         if self.ratio is None:
             return 0.0
         return 1 - self.ratio.value if self.metric.higher_is_better else self.ratio.value - 1
 
     def as_json(self) -> dict[str, Any]:
-        """For ``--json``."""
+        """Return the row for ``--json``."""
         low, high = (self.ratio.interval if self.ratio else None) or (None, None)
         return {
             "metric": self.metric.name,
@@ -117,7 +116,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Compared:
-    """All rows, and on what they rest."""
+    """The result of a comparison: all rows, and the basis of the statement."""
 
     first: tuple[Run, ...]
     second: tuple[Run, ...]
@@ -133,7 +132,7 @@ class Compared:
         return self.first[0].document["load"].get("rate") is not None
 
     def row(self, name: str) -> Row:
-        """Raises KeyError for a metric that there is not."""
+        """Return the row of a metric. Raises KeyError."""
         for each in self.rows:
             if each.metric.name == name:
                 return each
@@ -169,7 +168,7 @@ METRICS = (
 
 
 def read(path: str) -> Run:
-    """A report. Raises UsageError for a file that is none, of another version, or of a run that measured nothing."""
+    """Read a report. Raises UsageError for another kind of file, another version, or a run without measurements."""
     try:
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
@@ -193,7 +192,7 @@ def read(path: str) -> Run:
 
 
 def _check(run: Run) -> None:
-    """Touch all that the comparison reads. Raises whatever is missing."""
+    """Access all values that the comparison needs. Raises KeyError or TypeError if one is missing or wrong."""
     plan, series = run.plan, run.result["series"]
     if not all(isinstance(each, dict) for each in (plan["load"], *series)):
         raise TypeError("load or series of another type")
@@ -209,7 +208,7 @@ def _check(run: Run) -> None:
 
 
 def require_same_plan(first: Sequence[Run], second: Sequence[Run]) -> None:
-    """Raises UsageError, which names the first thing that differs."""
+    """Check that both sides have the same plan. Raises UsageError, which names the first difference."""
     if len(first) != len(second):
         raise UsageError(f"{len(first)} runs cannot be paired with {len(second)}: name as many on each side")
     expected = first[0].plan
@@ -245,7 +244,7 @@ def _shown(value: Any) -> str:
 
 
 def compare(first: Sequence[Run], second: Sequence[Run]) -> Compared:
-    """Of runs of the same plan, paired in their order. Raises UsageError where they are not."""
+    """Compare runs of the same plan, paired in order. Raises UsageError if the plans differ."""
     require_same_plan(first, second)
     by_runs = len(first) >= RUNS_MIN
     pairs = 0
@@ -264,7 +263,7 @@ def compare(first: Sequence[Run], second: Sequence[Run]) -> Compared:
         of_runs = statistics.ratio(values[1], values[0])
         ratio = statistics.ratio(samples[1], samples[0]) if compared is not None else None
         if of_runs is not None and not by_runs:
-            # The figure is the runs'; its interval is that of the windows, around it.
+            # The value is that of the runs; its interval is that of the windows, centred on it.
             ratio = _centred(of_runs.value, ratio)
         found[metric.name] = (_mean(metric, first), _mean(metric, second), of_runs if by_runs else ratio)
     errors = _errors_tested(first, second)
@@ -284,7 +283,7 @@ def compare(first: Sequence[Run], second: Sequence[Run]) -> Compared:
 
 
 def _values(metric: Metric, runs: Sequence[Run]) -> dict[int, float]:
-    """By run, where it is positive: ratios are what is compared."""
+    """Return the values by run, if positive: ratios are compared."""
     return {
         number: value
         for number, run in enumerate(runs)
@@ -293,7 +292,7 @@ def _values(metric: Metric, runs: Sequence[Run]) -> dict[int, float]:
 
 
 def _mean(metric: Metric, runs: Sequence[Run]) -> float | None:
-    """Geometric, as that of a survey; of errors arithmetic, as there may be none."""
+    """Return the geometric mean, as in a survey; for errors the arithmetic mean, because they may be 0."""
     values = [value for run in runs if (value := metric.value(run.result)) is not None]
     if not values:
         return None
@@ -301,7 +300,7 @@ def _mean(metric: Metric, runs: Sequence[Run]) -> float | None:
 
 
 def _windows(metric: Metric, result: dict[str, Any]) -> dict[int, float]:
-    """A run in windows of equal length, the geometric mean of each."""
+    """Split a run into windows of equal length; return the geometric mean of each."""
     if metric.window is None:
         return {}
     series = [each for each in result["series"] if not each["warmup"]]
@@ -338,7 +337,7 @@ def _errors_tested(first: Sequence[Run], second: Sequence[Run]) -> statistics.Co
         return None
     error = math.sqrt(share * (1 - share) * (1 / asked + 1 / asked_too))
     distance = failed_too / asked_too - failed / asked
-    # One failure more on each side, so that a side without any has a ratio too.
+    # Add one failure to each side, so that there is a ratio even without failures.
     ratio = ((failed + 1) / asked) / ((failed_too + 1) / asked_too)
     return statistics.Comparison(ratio, math.erfc(abs(distance) / error / math.sqrt(2)), len(first))
 

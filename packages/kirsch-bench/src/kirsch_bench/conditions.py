@@ -1,4 +1,4 @@
-"""Conditions on the figures of a measurement, such as ``p99 < 20ms``: how they are written, and their values.
+"""Conditions on the figures of a measurement, such as ``p99 < 20ms``: their syntax and evaluation.
 
 ::
 
@@ -33,7 +33,7 @@ COUNTS = frozenset({"failed", "dropped", "rate"})
 
 
 class Latencies(Protocol):
-    """Latencies in seconds; ``percentile`` takes 0 to 100."""
+    """Latencies in seconds; ``percentile`` takes a number from 0 to 100."""
 
     @property
     def count(self) -> int: ...
@@ -45,7 +45,7 @@ class Latencies(Protocol):
 
 
 class Figures(Protocol):
-    """The figures that conditions look at: those of a result, or of a run so far."""
+    """The figures that conditions use: of a result, or of a run so far."""
 
     @property
     def latency(self) -> Latencies: ...
@@ -61,7 +61,7 @@ class Figures(Protocol):
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition. ``limit`` is in seconds, a share from 0 to 1, a number, or requests a second."""
+    """One condition. ``limit`` is in seconds, a share from 0 to 1, a count, or requests per second."""
 
     text: str
     figure: str
@@ -92,7 +92,7 @@ class Condition:
         return bool(_SIGNS[self.sign](self.value(figures), self.limit))
 
     def show(self, value: float) -> str:
-        """Return a value of the figure as text."""
+        """Format a value of the figure."""
         if self.figure == "errors":
             return f"{value:.3%}"
         if self.figure in LATENCIES:
@@ -101,7 +101,7 @@ class Condition:
 
 
 class Reader:
-    """Reads conditions and words from ``text``, from left to right. ``flag`` begins the messages."""
+    """A parser of conditions and words in ``text``. ``flag`` is the prefix of its messages."""
 
     def __init__(self, text: str, flag: str) -> None:
         self._text = text
@@ -142,12 +142,12 @@ class Reader:
                 self.fail("errors are a share, such as 0.1%", at)
             return float(number[0]) * (0.01 if word else 1.0)
         if word:
-            # It may belong to what follows.
+            # It may belong to the next element.
             self._at = at
         return float(number[0])
 
     def take(self, pattern: str) -> re.Match[str] | None:
-        """Read what fits ``pattern``, if it is next; None: something else is."""
+        """Parse ``pattern``, if it is next; return None otherwise."""
         self._skip()
         match = re.compile(pattern, re.IGNORECASE).match(self._text, self._at)
         if match is not None:
@@ -155,17 +155,18 @@ class Reader:
         return match
 
     def end(self, expected: str) -> None:
-        """Make sure that nothing is left. Raises UsageError."""
+        """Check that the whole text is parsed. Raises UsageError."""
         if self._skip() < len(self._text):
             self.fail(f"expected {expected}", self._at)
 
     @property
     def is_at_end(self) -> bool:
-        """Whether everything is read."""
+        """Return whether the whole text is parsed."""
         return self._skip() == len(self._text)
 
     def fail(self, problem: str, at: int | None = None) -> NoReturn:
-        """Raise UsageError: the problem, the text, and a caret below the place ``at`` (default: where it is read)."""
+        """Raise UsageError with the problem, the text, and a caret below the position ``at`` (default: the current
+        one)."""
         place = self._skip() if at is None else at
         raise UsageError(f"{self._flag}: {problem}\n  {self._text}\n  {' ' * place}^")
 

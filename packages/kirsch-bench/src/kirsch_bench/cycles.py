@@ -38,7 +38,7 @@ for each other."""
 
 @dataclass(frozen=True)
 class CyclePlan:
-    """How each cycle is run; times in seconds."""
+    """The plan of each cycle; times in seconds."""
 
     test: str
     url: str = ""
@@ -53,7 +53,7 @@ class CyclePlan:
     timeout: float = 30.0
 
     def jobs(self, users: int) -> list[dict[str, Any]]:
-        """Return the job of each process. User ``i`` starts at ``i`` times the delay, whichever process it is in."""
+        """Return the job of each process. User ``i`` starts after ``i`` times the delay, in any process."""
         processes = min(self.processes, users)
         return [
             {
@@ -73,13 +73,13 @@ class CyclePlan:
         ]
 
     def seconds_max(self, users: int) -> float:
-        """When a cycle must be over, with users that finish what they are in."""
+        """Return the seconds after which a cycle must have ended, including users that finish their test."""
         return users * self.startup_delay + self.settle + self.seconds + self.timeout + 30.0
 
 
 @dataclass
 class ResponseStatistics:
-    """Of pages or requests: how many, how fast, how they felt."""
+    """Statistics of pages or requests: counts, times and Apdex."""
 
     total: int = 0
     success: int = 0
@@ -99,7 +99,7 @@ class ResponseStatistics:
 
 @dataclass
 class Cycle:
-    """One cycle's figures."""
+    """The figures of one cycle."""
 
     users: int
     seconds: float
@@ -111,18 +111,18 @@ class Cycle:
     requests: ResponseStatistics
     by_page: dict[str, ResponseStatistics]
     errors: list[dict[str, Any]]
-    processor: float  # processors' worth that the generator took, of ``processes``
+    processor: float  # CPUs that the generator used on average, of ``processes`` possible
     processes: int
     troubles: list[str] = field(default_factory=list)
     interrupted: bool = False
 
     @property
     def failed(self) -> bool:
-        """Return whether anything went wrong."""
+        """Return whether there was any error."""
         return bool(self.tests_error or self.pages.error or self.errors or self.troubles)
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, as plain data."""
+        """Return all figures as plain data."""
         return asdict(self)
 
 
@@ -156,7 +156,7 @@ def run(
 
 
 class _Measured(NamedTuple):
-    """A sample as it comes from a process."""
+    """A sample as reported by a process."""
 
     kind: str
     name: str
@@ -173,7 +173,7 @@ def figure(
     troubles: Sequence[str] = (),
     interrupted: bool = False,
 ) -> Cycle:
-    """Return the figures of a cycle from what its processes saw."""
+    """Return the figures of a cycle from the results of its processes."""
     start, seconds = results[0]["window"][0], max(result["window"][1] for result in results)
     samples = [_Measured(*sample) for result in results for sample in result["samples"]]
     outcomes = Counter(outcome for result in results for _, _, outcome in result["tests"])
@@ -202,7 +202,7 @@ def figure(
 
 
 def rate_apdex(score: float | None) -> str:
-    """Return the word for a score."""
+    """Return the Apdex rating for a score."""
     if score is None:
         return "no sample"
     return next(word for least, word in _RATINGS if round(score, 2) >= least)
@@ -211,7 +211,7 @@ def rate_apdex(score: float | None) -> str:
 def _figures(
     samples: Sequence[_Measured], start: float, seconds: float, apdex: float, *, only_success: bool
 ) -> ResponseStatistics:
-    """``only_success``: the rates are of what succeeded, as SPPS is and RPS is not."""
+    """Return the statistics of samples. ``only_success``: the rates count only successes, as in SPPS but not in RPS."""
     if not samples:
         return ResponseStatistics(rating=rate_apdex(None))
     success = [sample for sample in samples if not sample.error]
@@ -228,7 +228,7 @@ def _figures(
         success=len(success),
         error=len(samples) - len(success),
         per_second=rate,
-        # A last second that is none would be the best one too easily.
+        # Omit an incomplete last second, which could easily be the maximum.
         per_second_max=float(max((seen[second] for second in range(whole)), default=rate)),
         apdex=score,
         rating=rate_apdex(score),
@@ -243,12 +243,12 @@ def _figures(
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Return the smallest value that so many per cent of the values do not exceed (nearest rank)."""
+    """Return the smallest value that ``percent`` per cent of the values do not exceed (nearest rank)."""
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
 def _errors(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the examples of all processes, the same ones together, the most frequent first."""
+    """Return the errors of all processes, equal ones merged, the most frequent first."""
     merged: dict[tuple[str, str], dict[str, Any]] = {}
     for result in results:
         for example in result["examples"]:
@@ -290,7 +290,7 @@ def text(plan: CyclePlan, cycles: Sequence[Cycle]) -> str:
 
 
 def tables(cycles: Sequence[Cycle]) -> list[tuple[str, list[Sequence[str]]]]:
-    """FunkLoad's: a title each, and rows with a head."""
+    """Return FunkLoad's tables, as pairs of a title and rows with a header."""
     found: list[tuple[str, list[Sequence[str]]]] = [
         ("Tests", [("CUs", "STPS", "TOTAL", "SUCCESS", "ERROR"), *map(_test_row, cycles)]),
         ("Pages", [_header("SPPS"), *([str(cycle.users), *_row(cycle.pages)] for cycle in cycles)]),
@@ -305,7 +305,7 @@ def tables(cycles: Sequence[Cycle]) -> list[tuple[str, list[Sequence[str]]]]:
 
 
 def errors(cycles: Sequence[Cycle]) -> list[str]:
-    """Return the errors, a line each."""
+    """Return one line for each error."""
     lines = [
         f"{cycle.users} users: {each['count']} × {each['class']}{' at ' + each['where'] if each['where'] else ''}: "
         f"{each['example']}"

@@ -1,4 +1,4 @@
-"""The environment that a figure depends on: the machine, its load, the versions."""
+"""The environment of a measurement: the machine, its load, and software versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kirsch_bench._native import __version__
 
 
 def capture() -> dict[str, Any]:
-    """Return the machine and the software, as plain data; what the system does not tell is missing."""
+    """Return data about machine and software; values that the system does not report are missing."""
     cpu: dict[str, Any] = {
         "model": _cpu_model(),
         "count": os.cpu_count(),
@@ -29,13 +29,13 @@ def capture() -> dict[str, Any]:
 
 
 class Machine:
-    """How busy the whole machine was, and how much a hypervisor took away, from its making on."""
+    """The load of the whole machine since the creation of this object, including time taken by a hypervisor."""
 
     def __init__(self) -> None:
         self._before = _cpu_times()
 
     def as_json(self) -> dict[str, float]:
-        """Shares of all processors' time: ``busy`` and ``steal``; empty if the system does not tell."""
+        """Return ``busy`` and ``steal`` as shares of the time of all CPUs; empty if the system does not report them."""
         after = _cpu_times()
         if self._before is None or after is None:
             return {}

@@ -19,18 +19,18 @@ INTERRUPTED = 130
 
 
 class Failure(Exception):
-    """One line for stderr and an exit status."""
+    """An error that ends the command: one line for stderr and an exit status."""
 
     status = ERRORS_SEEN
 
 
 class UsageError(Failure):
-    """The caller's to mend."""
+    """An error that the caller can correct."""
 
     status = USAGE
 
 
 class UnreachableError(Failure):
-    """There is no server, or none that answers."""
+    """Raised if there is no server, or it does not respond."""
 
     status = UNREACHABLE

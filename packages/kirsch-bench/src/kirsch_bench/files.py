@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class Files:
-    """``paths`` by the flag that names them; ``-`` is standard output, where the summary then gives way."""
+    """The output files. ``paths`` are by flag; ``-`` is standard output, and the summary then goes to standard
+    error."""
 
     def __init__(self, paths: dict[str, str]) -> None:
         self._paths = paths
@@ -34,15 +35,15 @@ class Files:
             _require_writable(flag, path)
 
     def answer(self, text: str) -> None:
-        """To standard output, or to standard error where a report has taken that."""
+        """Print ``text`` to standard output, or to standard error if a report goes to standard output."""
         self._print(text, sys.stderr if "-" in self._paths.values() else sys.stdout)
 
     def write_json(self, document: dict[str, Any]) -> None:
-        """The report of ``--json``, if there is to be one."""
+        """Write the report of ``--json``, if that is given."""
         self.write("json", lambda: json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
     def write(self, flag: str, make: Callable[[], str]) -> None:
-        """The report of a flag, if there is to be one."""
+        """Write the report of a flag, if that is given; ``make`` returns its text."""
         path = self._paths.get(flag)
         if path is None:
             return
@@ -52,7 +53,7 @@ class Files:
         self.write_bytes(flag, lambda: make().encode("utf-8", "backslashreplace"))
 
     def write_bytes(self, flag: str, make: Callable[[], bytes]) -> None:
-        """The file of a flag, if there is to be one; not to standard output."""
+        """Write the binary file of a flag, if that is given. Never to standard output."""
         path = self._paths.get(flag)
         if path is None:
             return
@@ -66,7 +67,7 @@ class Files:
         try:
             print(text, file=stream, flush=True)
         except BrokenPipeError:
-            # The reader has seen what it wanted; what is left in the buffer must not be tried again at the end.
+            # The reader has closed the pipe. Discard the rest of the buffer, so that the exit does not try to write it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         except OSError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
@@ -89,7 +90,7 @@ def _require_writable(flag: str, path: str) -> None:
 
 
 def _is_special(path: str) -> bool:
-    """Return whether the path is no regular file: a device, a pipe, a folder."""
+    """Return whether the path is not a regular file but a device, pipe or directory."""
     try:
         return not stat.S_ISREG(os.stat(path).st_mode)
     except FileNotFoundError:

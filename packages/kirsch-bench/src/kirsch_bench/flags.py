@@ -1,4 +1,4 @@
-"""The command line of ``kirsch bench``: its flags, and their values."""
+"""The flags of ``kirsch bench``, and parsers of their values."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(argv: Sequence[str]) -> dict[str, Any]:
-    """Return the given flags, by name and as their type; flags that were not given are missing. Raises UsageError."""
+    """Return the given flags by name, with parsed values; other flags are missing. Raises UsageError."""
     parser = _Parser(prog="kirsch bench", add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     for flags, options in _FLAGS:
         parser.add_argument(*flags, **options)
@@ -151,7 +151,7 @@ def parse(argv: Sequence[str]) -> dict[str, Any]:
     given = vars(parser.parse_args(list(argv)))
     for name in ("thread_report", "size_report"):
         if isinstance(given.get(name), str):
-            # Its list is optional, so argparse took the URL behind it for the list.
+            # The list of this flag is optional, so argparse took the URL after it for the list.
             if "target" in given and given["target"] is not None:
                 wrong = f"{given[name]!r} is no list of numbers; write 1,10,20"
                 raise UsageError(f"argument --{name.replace('_', '-')}: {wrong}; kirsch bench --help tells more")
@@ -160,7 +160,7 @@ def parse(argv: Sequence[str]) -> dict[str, Any]:
 
 
 def _type(parse_text: Callable[[str], Any]) -> Callable[[str], Any]:
-    """A parser as argparse wants it, with the text in its message."""
+    """Return a parser in the form of argparse, whose error message contains the text."""
 
     def parse_argument(text: str) -> Any:
         try:
@@ -267,7 +267,7 @@ def _numbers(separator: str) -> Callable[[str], list[int]]:
 
 
 def _numbers_or_url(text: str) -> list[int] | str:
-    """Of a flag whose list may be missing: what looks like a URL is the next argument."""
+    """Parse the value of a flag with an optional list: text that looks like a URL is the next argument."""
     return text if re.search(r"[:/]", text) else _numbers(",")(text)
 
 
@@ -293,7 +293,7 @@ def _flag(
     return flags, {**({"type": _type(parse)} if parse is not None else {}), **options}
 
 
-# For other commands.
+# Also used by other commands.
 count, flag, header, rate, time = _count, _flag, _header, _rate, _time
 
 _SWITCH: dict[str, Any] = {"action": "store_true"}
@@ -387,7 +387,7 @@ LOAD = frozenset(
 
 
 def require_flags(given: dict[str, Any], allowed: frozenset[str], what: str) -> None:
-    """Refuse flags that mean nothing together with ``what``. Raises UsageError."""
+    """Check that flags have a meaning together with ``what``. Raises UsageError."""
     for name in given:
         if name not in allowed:
             raise UsageError(f"--{name.replace('_', '-')} means nothing with {what}")

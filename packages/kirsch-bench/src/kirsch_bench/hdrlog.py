@@ -1,6 +1,5 @@
-"""The log of HdrHistogram, version 1.3: one histogram for each interval, which its tools plot and merge.
-
-Values in the histograms are nanoseconds; the column of the maximum is milliseconds, as the tools have it.
+"""The log format of HdrHistogram, version 1.3: one histogram for each interval, for its tools to plot and merge. Values
+in the histograms are nanoseconds; the maximum column is in milliseconds, as the tools expect.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def write(result: Result) -> str:
-    """Return the latencies of the measured intervals."""
+    """Return the log of the measured intervals' latencies."""
     return Histogram.log_head(result.started, [f"Logged with kirsch bench {__version__}"]) + "".join(
         each.latency.log_line(each.at, each.seconds)
         for each in result.series

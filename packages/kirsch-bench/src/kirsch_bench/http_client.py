@@ -1,9 +1,8 @@
 """``http``, the client of a load test: it keeps cookies, follows redirects and checks responses.
 
-The standard library writes requests, and the native generator's reader reads responses, as strictly as there: what
-breaks a rule of HTTP fails, and is called what it is called there. What is added are the things that a measurement
-needs: a limit on the whole exchange and not on each read of it, so that a server that trickles is found out; a limit on
-the size of a body; and a note of each request and of each page.
+The standard library writes requests, and the native generator's parser reads responses, equally strictly and with the
+same names of failures. For measurements, there are also a time limit for the whole exchange instead of each read, so
+that a slowly trickling server is detected; a limit of the body's size; and a record of each request and each page.
 
 A *page* is a requested page with everything that it took to get it: its redirects, each of which is a *request* of
 its own. Times are seconds of ``time.monotonic()``.
@@ -42,7 +41,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class Sample(NamedTuple):
-    """One page or one request: when, for how long, and what was wrong with it (``""``: nothing)."""
+    """A record of a page or request: its start, its duration, and its error (``""``: none)."""
 
     kind: str  # "page" or "request"
     name: str
@@ -52,7 +51,7 @@ class Sample(NamedTuple):
 
 
 class RequestFailure(AssertionError):
-    """An exchange without the expected response. ``kind`` is one word, as in the reports of the generator."""
+    """Raised for an exchange without the expected response. ``kind`` is one word, as in reports of the generator."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -60,7 +59,7 @@ class RequestFailure(AssertionError):
 
 
 class Response:
-    """The response: ``status``, ``headers`` (a mapping that ignores case), ``body``, ``url``, ``seconds``."""
+    """A response: ``status``, ``headers`` (a case-insensitive mapping), ``body``, ``url``, ``seconds``."""
 
     def __init__(self, status: int, headers: http.client.HTTPMessage, body: bytes, url: str) -> None:
         self.status = status
@@ -71,7 +70,7 @@ class Response:
 
     @property
     def text(self) -> str:
-        """The body, by the charset that it names, or UTF-8."""
+        """The body as text, decoded by its declared charset, or UTF-8."""
         return self.body.decode(self.headers.get_content_charset() or "utf-8", "replace")
 
     def json(self) -> Any:
@@ -83,7 +82,7 @@ class Response:
 
 
 class Http:
-    """One visitor: at most one connection, and the cookies that it was given.
+    """One visitor: at most one connection, and the received cookies.
 
     ``record`` is called with a :class:`Sample` for each page and each request.
     """
@@ -128,10 +127,10 @@ class Http:
         name: str = "",
         redirects: bool = True,
     ) -> Response:
-        """One page, its redirects followed where they stay on this server.
+        """Request a page, and follow redirects on the same server.
 
         ``path`` may be a whole URL of the same server. ``data`` is sent as it is, or as a form if it is a mapping;
-        ``json`` as JSON. ``ok`` are the statuses that are fine (default: all below 400). ``name`` is what reports
+        ``json`` as JSON. ``ok`` are the accepted statuses (default: all below 400). ``name`` is what reports
         call the page, e.g. ``log in``; the default is method and path without query.
 
         Raises RequestFailure, which is an AssertionError.
@@ -151,12 +150,12 @@ class Http:
             error = failure.kind
             raise
         finally:
-            # The recorder may also wait, as a person does between two pages.
+            # The recorder may also sleep, to simulate a pause between two pages.
             self._record(Sample("page", name, began, time.monotonic() - began, error))
         return response
 
     def forget(self) -> None:
-        """Become a new visitor: no cookies, and a connection of one's own."""
+        """Become a new visitor: without cookies, and with a new connection."""
         self.cookies.clear()
         self.close()
 
@@ -177,7 +176,7 @@ class Http:
             next_url = urljoin(url, location)
             if next_url.partition("//")[2].partition("/")[0] != self.target.authority:
                 raise RequestFailure("status", f"{url} redirects to {next_url}, which is another server; not followed")
-            # RFC 9110 section 15.4: 307 and 308 ask for the same again, the others for a page to see.
+            # RFC 9110 section 15.4: 307 and 308 repeat the request; after the others the page is requested with GET.
             if response.status not in (307, 308) and method not in ("GET", "HEAD"):
                 method, body = "GET", None
                 headers = {name: value for name, value in headers.items() if name.lower() != "content-type"}
@@ -200,7 +199,7 @@ class Http:
     def _exchange(
         self, method: str, url: str, body: bytes | None, headers: dict[str, str], deadline: float
     ) -> Response:
-        """One request and its response. A kept connection that was closed meanwhile is replaced once."""
+        """Send one request and return its response. A kept connection that the server has closed is replaced once."""
         parts = urlsplit(url)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         cookie = self._cookie(url)
@@ -244,7 +243,7 @@ class Http:
         named = {name.lower() for name in given}
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         for name, value in self._fields:
-            # A body that arrives compressed would have to be unpacked to be checked.
+            # A compressed body would have to be decompressed for checks.
             if name.lower() not in named and name not in ("Cookie", "Accept-Encoding"):
                 connection.putheader(name, value)
         for name, value in given.items():
@@ -273,10 +272,10 @@ class Http:
 
 
 class _Answer(http.client.HTTPResponse):
-    """A response that is read as a whole, and not by the standard library, which reads what is no HTTP, too."""
+    """A response parsed as a whole by the native parser; the standard library also accepts input that is no HTTP."""
 
     def __init__(self, sock: Any, *_: Any, method: str | None = None, **__: Any) -> None:
-        # Not the base class's, which would make a file of the socket.
+        # Do not call the base class, which would create a file for the socket.
         self._socket: _Socket = sock
         self._method = method or "GET"
         self.headers = self.msg = http.client.HTTPMessage()
@@ -285,7 +284,7 @@ class _Answer(http.client.HTTPResponse):
         self.will_close = True
 
     def begin(self) -> None:
-        """Read it. Raises ResponseFault, OSError."""
+        """Read the response. Raises ResponseFault and OSError."""
         responses = self._socket.responses
         responses.expect(self._method)
         response = None
@@ -299,7 +298,7 @@ class _Answer(http.client.HTTPResponse):
             response = responses.feed(data)
         self.status, self.reason, fields_, self.body, keeps_alive = response
         for name, value in fields_:
-            self.headers[name] = value  # which adds, and replaces nothing
+            self.headers[name] = value  # this adds a field and replaces none
         self.will_close = not keeps_alive
         if unasked := responses.unused:
             raise ResponseFault("Unasked", f"{len(unasked)} bytes came behind the response: {unasked[:100]!r}")
@@ -312,7 +311,7 @@ class _Answer(http.client.HTTPResponse):
 
 
 class _Connection(http.client.HTTPConnection):
-    """The standard one, over a socket of which each operation keeps to ``deadline``."""
+    """The standard connection, with a socket whose operations respect ``deadline``."""
 
     response_class = _Answer
 
@@ -335,7 +334,7 @@ class _Connection(http.client.HTTPConnection):
         self.sock = _Socket(connected, self)
 
     def answer(self) -> _Answer:
-        """Return the response to what was sent, as a whole. Raises ResponseFault, OSError."""
+        """Return the complete response to the request. Raises ResponseFault and OSError."""
         answer = self.getresponse()
         if not isinstance(answer, _Answer):
             raise TypeError(f"{type(answer).__name__} in place of our own response")
@@ -343,7 +342,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _Socket:
-    """The part of a socket that HTTPConnection and _Answer use, under the connection's deadline."""
+    """The part of a socket that HTTPConnection and _Answer use, with the connection's deadline."""
 
     def __init__(self, sock: socket.socket, connection: _Connection) -> None:
         self._sock = sock
@@ -352,12 +351,11 @@ class _Socket:
 
     def sendall(self, data: bytes) -> None:
         self._sock.settimeout(self._remaining())
-        self._sock.sendall(data)  # whose timeout is for all of it
+        self._sock.sendall(data)  # one timeout for all of it
 
     def expect_silence(self) -> None:
-        """Look whether anything has come that was not asked for, which would pass for an answer.
-
-        Raises ResponseFault; an end is no fault, and is found when something is asked.
+        """Check that no unrequested data have arrived, which would be taken for a response. Raises ResponseFault. A
+        closed connection is no fault; the next request detects it.
         """
         self._sock.settimeout(0.0)
         with contextlib.suppress(OSError):
@@ -381,7 +379,7 @@ class _Socket:
 
 
 def _failure(error: BaseException, url: str) -> RequestFailure | None:
-    """Return the failure that an exception means, in the generator's words; None if the exchange did not raise it."""
+    """Convert an exception to a failure with the generator's names; None if the exchange did not cause it."""
     if isinstance(error, RequestFailure):
         return error
     if isinstance(error, TimeoutError):
@@ -394,7 +392,7 @@ def _failure(error: BaseException, url: str) -> RequestFailure | None:
         name, sentence = error.args
         return RequestFailure("malformed", f"{url}: {name}: {sentence}")
     if isinstance(error, (http.client.InvalidURL, http.client.CannotSendHeader)):
-        return None  # the test's own mistake
+        return None  # a mistake in the test
     if isinstance(error, OSError):
         return RequestFailure("connect", f"{url}: {error.strerror or error}")
     return None

@@ -1,4 +1,4 @@
-"""The processes that make the load. They are started together, begin to send together, and always end.
+"""The processes that generate the load. They are started together, begin to send together, and are always ended.
 
 Each is a fresh interpreter (``python -m kirsch_bench._worker``) on this machine, or ``kirsch bench worker`` on another
 one (:mod:`kirsch_bench.remote`). It is sent one job and answers in lines of JSON::
@@ -69,8 +69,7 @@ _PING_SECONDS = 5.0
 
 @dataclass
 class Outcome:
-    """The outcome of one process: its result, or why there is none. ``host`` and ``clock`` are those of another
-    machine."""
+    """The result of one process, or why there is none. ``host`` and ``clock`` are set for another machine."""
 
     result: dict[str, Any] | None = None
     trouble: str = ""
@@ -98,15 +97,15 @@ def run(
 ) -> Run:
     """Run each job in a process of its own and return when all have ended.
 
-    ``seconds_max`` bounds the work from the start on; a process that takes longer has to report what it has, and is
-    then killed. ``progress`` is called with the latest word of each that has spoken. ``hear`` is called with each
-    word and the index of its process, and ends the run if it returns True. With ``hosts`` the jobs run there in turn,
-    and Failure is raised if one of them is not ready: then nothing begins.
+    ``seconds_max`` limits the work after the start; a process that takes longer is asked for its partial result, and
+    then killed. ``progress`` is called with the latest progress of each process. ``hear`` is called with each progress
+    report and the index of its process; if it returns True, the run ends. With ``hosts`` the jobs run there in turn; if
+    a host is not ready, Failure is raised before any load begins.
     """
     members: list[_Member] = []
     with _interrupts() as interrupted, selectors.DefaultSelector() as selector:
         try:
-            # One process of each host after the other: a server for ssh drops connections if too many log in at once.
+            # Start one process per host at a time: an ssh server drops connections if too many log in at once.
             at_once = len(hosts) or len(jobs)
             for first in range(0, len(jobs), at_once):
                 for index, job in enumerate(jobs[first : first + at_once], first):
@@ -133,12 +132,12 @@ def run(
 
 
 def _begin(members: Sequence[_Member]) -> None:
-    """Tell all processes when to begin, each by its own clock."""
+    """Send all processes the time to begin, by their own clocks."""
     ahead = _START_AHEAD_SECONDS
     for member in members:
         if member.host is not None and not member.over:
             member.outcome.clock = _clock(member)
-            # Until the message has arrived everywhere.
+            # Leave enough time for the message to arrive everywhere.
             ahead = max(ahead, _START_AHEAD_SECONDS + 4 * member.outcome.clock.uncertainty)
     start = time.monotonic() + ahead
     for member in members:
@@ -146,7 +145,7 @@ def _begin(members: Sequence[_Member]) -> None:
 
 
 def _clock(member: _Member) -> Clock:
-    """Compare the clock of another host with ours: of several pings the quickest is the most exact one."""
+    """Compare the clock of another host with ours; the fastest of several pings is the most accurate."""
     best: Clock | None = None
     for number in range(_PINGS):
         sent, now = time.monotonic(), time.time()
@@ -176,8 +175,8 @@ def _wait(
     progress: Progress | None = None,
     hear: Hear | None = None,
 ) -> bool:
-    """Listen until each member is over (or ``until`` of it), the deadline passes, or a signal interrupts it. Returns
-    True if ``hear`` ended it."""
+    """Read messages until all members have ended (or ``until`` is true), the deadline passes, or a signal
+    interrupts. Return True if ``hear`` ended the run."""
     while not all(member.over or (until is not None and until(member)) for member in members):
         if interrupted or time.monotonic() >= deadline:
             return False
@@ -204,7 +203,7 @@ def _listen(selector: selectors.BaseSelector, timeout: float) -> bool:
 
 
 def _collect(members: Sequence[_Member], selector: selectors.BaseSelector) -> None:
-    """Make the processes that are still running report their results."""
+    """Ask the running processes for their results, and wait for them."""
     for member in members:
         member.interrupt()
     deadline = time.monotonic() + _STOP_SECONDS
@@ -216,11 +215,11 @@ def _collect(members: Sequence[_Member], selector: selectors.BaseSelector) -> No
 
 
 class _Member:
-    """One process and the messages between it and this one."""
+    """One load process, and the messages exchanged with it."""
 
     def __init__(self, job: dict[str, Any], index: int, host: Host | None = None) -> None:
         command = [sys.executable, "-m", "kirsch_bench._worker"] if host is None else host.command
-        # The error output of a connection explains its end.
+        # Keep the error output of a connection to explain its end.
         self._errors = None if host is None else tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
         try:
             self._process = subprocess.Popen(  # noqa: S603  # ourselves, or the caller's own command
@@ -253,10 +252,10 @@ class _Member:
             self._input.write(json.dumps(word).encode() + b"\n")
             self._input.flush()
         except OSError:
-            pass  # it has ended, which the end of its output shows
+            pass  # the process has ended, which the end of its output shows
 
     def listen(self) -> bool:
-        """Read its output; False at the end of it."""
+        """Read the output of the process; return False at its end."""
         data = os.read(self.output.fileno(), 1 << 20)
         if not data:
             if not self.over:
@@ -268,7 +267,7 @@ class _Member:
             try:
                 word = json.loads(line)
             except ValueError:
-                # The output of another program, such as the start-up files of a shell.
+                # output of another program, such as shell startup files
                 continue
             self._hear(word)
         return True
@@ -297,13 +296,13 @@ class _Member:
         self.over = True
 
     def go(self, start: float) -> None:
-        """Tell it to begin at this time of our clock."""
+        """Send the time to begin, given by our clock."""
         clock = self.outcome.clock
         self.say({"go": start + (clock.monotonic if clock is not None else 0.0)})
         self._begun = True
 
     def keep_alive(self) -> None:
-        """Tell another host from time to time that this one is there."""
+        """Tell another host periodically that this process is alive."""
         if self.host is not None and self._begun and time.monotonic() >= self._alive_at:
             self._alive_at = time.monotonic() + _ALIVE_SECONDS
             self.say({"alive": True})
@@ -325,7 +324,7 @@ class _Member:
         return f": {words[-1]}" if words else ""
 
     def end(self) -> None:
-        """Reap the process. One that does not end is killed."""
+        """Reap the process; kill it if it does not exit."""
         with contextlib.suppress(OSError):
             self._input.close()
         try:
@@ -353,7 +352,7 @@ def _ending(process: subprocess.Popen[bytes]) -> str:
 
 @contextlib.contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """A list that SIGINT and SIGTERM append to meanwhile; a second one of either ends us as usual."""
+    """A context manager: returns a list to which SIGINT and SIGTERM are appended; a second signal ends this process."""
     caught: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield caught

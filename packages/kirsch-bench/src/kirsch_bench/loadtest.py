@@ -32,10 +32,9 @@ URL_VARIABLE = "KIRSCH_BENCH_URL"
 
 
 class LoadTest(unittest.TestCase):
-    """A ``unittest.TestCase`` of which a test may take ``http``, a visitor of the server at ``url``.
-
-    ``setUp`` and ``tearDown`` are run around each test as ever, under load too; ``setUpCycle`` and ``tearDownCycle``
-    once for each process before and after a cycle, with its number of users.
+    """A ``unittest.TestCase`` whose tests can take an argument ``http``, a visitor of the server at ``url``. ``setUp``
+    and ``tearDown`` run around each test, under load too; ``setUpCycle`` and ``tearDownCycle`` run once in each process
+    before and after a cycle, with its number of users.
     """
 
     url = "http://127.0.0.1:8000"
@@ -59,21 +58,21 @@ class LoadTest(unittest.TestCase):
         self._http = http
         method = getattr(self, methodName, None)
         if method is not None and "http" in inspect.signature(method).parameters:
-            # unittest and pytest take the test from the instance, and call it with nothing. A method it must be:
-            # unittest takes a function for a static one.
+            # unittest and pytest get the test from the instance and call it without arguments. It must be a method,
+            # because unittest takes a function for a static method.
             setattr(self, methodName, types.MethodType(_with_http(method), self))
 
     @classmethod
-    def setUpCycle(cls, users: int) -> None:  # as unittest and FunkLoad spell theirs
+    def setUpCycle(cls, users: int) -> None:  # the spelling of unittest and FunkLoad
         """Called before the users of a cycle start."""
 
     @classmethod
     def tearDownCycle(cls, users: int) -> None:
-        """Called when they have ended."""
+        """Called after the users of a cycle have ended."""
 
     @property
     def http(self) -> Http:
-        """The visitor. As a functional test it is a new one for each, and leaves at the test's end."""
+        """The visitor. In a functional test, each test has a new one, which is closed at its end."""
         if self._http is None:
             self._http = self.visitor(resolve(type(self)))
             self.addCleanup(self._leave)
@@ -81,7 +80,7 @@ class LoadTest(unittest.TestCase):
 
     @classmethod
     def visitor(cls, target: targets.Target, **options: Any) -> Http:
-        """A visitor as the class's settings have it."""
+        """Return a visitor with the settings of the class."""
         return Http(target, timeout=cls.timeout, keep_alive=cls.keep_alive, profile=cls.headers, **options)
 
     def _leave(self) -> None:
@@ -99,7 +98,7 @@ def _with_http(method: Callable[..., object]) -> Callable[[LoadTest], object]:
 
 
 def resolve(test: type[LoadTest], url: str = "", *, own: bool = False) -> targets.Target:
-    """Return the server of a load test: ``url``, else the variable's, else the class's. Raises Failure."""
+    """Return the server of a load test: ``url``, the environment variable, or the class's URL. Raises Failure."""
     target = targets.parse(url or os.environ.get(URL_VARIABLE) or test.url, own=own)
     if target.tls:
         raise UsageError(f"{target.url!r}: load tests in Python do not speak https; use the plain port behind it")

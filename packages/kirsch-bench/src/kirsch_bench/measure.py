@@ -1,4 +1,4 @@
-"""One load, carried out by its processes, and the result of all of them together."""
+"""Running one load in processes, and merging their results."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
 
 def measure(load: Load, display: Display, prefix: str = "", thresholds: Sequence[Threshold] = ()) -> Result:
-    """Run a load in its processes. ``prefix`` begins the progress line. A threshold that aborts ends the run. With
-    ``load.hosts`` the processes run there in turn.
-
-    Raises UnreachableError if the server did not answer, Failure if no process could measure.
+    """Run a load in its processes. ``prefix`` is the prefix of the progress line. An aborting threshold ends the run.
+    With ``load.hosts`` the processes run there in turn. Raises UnreachableError if the server did not respond, Failure
+    if no process could measure.
     """
     from kirsch_bench import load_processes, server_cost
     from kirsch_bench import thresholds as judging
@@ -68,7 +67,7 @@ def measure(load: Load, display: Display, prefix: str = "", thresholds: Sequence
             raise KeyboardInterrupt
         raise Failure(troubles[0])
     result = merge(parts, load, troubles=troubles)
-    # A process that is stopped reports that it was interrupted.
+    # A stopped process reports that it was interrupted.
     result.interrupted = ran.interrupted or (result.interrupted and not ran.stopped)
     result.thresholds = judging.judge(thresholds, result, judge.aborted)
     if watch is not None and result.answered:
@@ -87,7 +86,7 @@ def measure(load: Load, display: Display, prefix: str = "", thresholds: Sequence
 
 
 def _by_our_clock(outcome: Outcome) -> dict[str, Any]:
-    """Return a result with its host, and with the time at which it began as our clock has it."""
+    """Return the result of an outcome with its host, and with its start time converted to our clock."""
     result = outcome.result or {}
     if outcome.clock is None:
         return result

@@ -1,4 +1,4 @@
-"""The native part: the generator and the histogram. If it is missing, one line says so."""
+"""Access to the native module (generator and histogram). If it is missing, the error is one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ except ImportError as error:
 
 
 def load(plan: dict[str, Any], progress: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """Run one process's plan and return what was measured. SIGINT ends it with what there is by then, and so does
+    """Run the plan of one process and return the measurements. SIGINT ends the run with a partial result, and so does
     ``progress`` if it returns False.
 
     Raises Failure for a plan that cannot be run as it is.

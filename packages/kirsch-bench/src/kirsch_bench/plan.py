@@ -24,13 +24,11 @@ _INTERVALS_MAX = 120  # points of a plot that can still be told apart
 
 @dataclass(frozen=True)
 class Load:
-    """One measurement. Times in seconds, rates in requests a second, all for all processes together.
-
-    ``rate`` None is the closed model with ``connections``; otherwise they are opened at the start, and
-    ``max_connections`` bounds them. ``stages`` change the rate from the start on, the warm-up included. ``replay``
-    says when each request is due; ``rate`` is then its mean. Up to
-    ``pipeline`` requests are under way on one connection. ``count`` or ``duration`` is set, and so is
-    ``warmup_seconds`` or ``warmup_requests``, or neither.
+    """The plan of one measurement, for all processes together. Times are seconds, rates are requests per second.
+    ``rate`` None means the closed model with ``connections``; otherwise these are opened at the start, and
+    ``max_connections`` is their limit. ``stages`` change the rate from the start on, including the warm-up. ``replay``
+    says when each request is due; ``rate`` is then its mean. Up to ``pipeline`` requests are under way on one
+    connection. ``count`` or ``duration`` is set, and so is ``warmup_seconds`` or ``warmup_requests``, or neither.
     """
 
     target: Target
@@ -62,14 +60,14 @@ class Load:
 
     @property
     def curve(self) -> Curve | Replay | None:
-        """The rate over the time; None in the closed model."""
+        """The rate over time; None in the closed model."""
         if self.replay is not None:
             return self.replay
         return None if self.rate is None else Curve(self.rate, self.stages)
 
     @property
     def processes_used(self) -> int:
-        """As many as have something to do."""
+        """The number of processes that have work."""
         least = [self.processes * max(1, len(self.hosts))]
         if self.rate is None:
             least.append(self.connections)
@@ -79,7 +77,8 @@ class Load:
 
     @property
     def seconds_max(self) -> float:
-        """When a run must be over, warm-up and last answers included; a run by count ends when the server lets it."""
+        """The seconds after which a run must have ended, including warm-up and last responses. A run by count ends
+        when the server has answered."""
         if self.replay is not None:
             return self.replay.seconds + self.timeout + 30.0
         if self.duration is None:
@@ -88,7 +87,7 @@ class Load:
 
     @property
     def seconds_planned(self) -> float | None:
-        """How long it takes, if that is known."""
+        """The planned duration in seconds, if known."""
         if self.replay is not None:
             return self.replay.seconds
         if self.duration is not None:
@@ -98,7 +97,7 @@ class Load:
         return None
 
     def at_rate(self, rate: float, duration: float | None = None) -> Load:
-        """Return the same in the open model at another rate."""
+        """Return the same load in the open model with another rate."""
         return dataclasses.replace(self, rate=rate, duration=duration or self.duration, count=None)
 
     def plans(self) -> list[dict[str, Any]]:
@@ -162,6 +161,6 @@ class Load:
 
 
 def shares(whole: int, parts: int) -> list[int]:
-    """``whole`` in so many parts that differ by one at most, the larger ones first."""
+    """Split ``whole`` into parts that differ by at most one, the larger ones first."""
     each, more = divmod(whole, parts)
     return [each + (index < more) for index in range(parts)]

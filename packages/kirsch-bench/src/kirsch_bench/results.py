@@ -37,7 +37,7 @@ _LATE = 0.01
 
 @dataclass
 class Times:
-    """A set of times in seconds. Of an empty one the figures are 0."""
+    """Statistics of times in seconds. All are 0 if there are none."""
 
     count: int = 0
     min: float = 0.0
@@ -48,7 +48,7 @@ class Times:
 
     @classmethod
     def merged(cls, parts: Iterable[dict[str, Any]]) -> Times:
-        """Return the times of several processes, merged."""
+        """Merge the times of several processes."""
         filled = [part for part in parts if part["count"]]
         if not filled:
             return cls()
@@ -69,17 +69,17 @@ class Times:
         )
 
     def percentile(self, percent: float) -> float:
-        """Return the time that so many per cent do not exceed, within 0.1 %; never more than the longest."""
+        """Return the time that ``percent`` per cent do not exceed, within 0.1 %; at most the longest time."""
         if not self.count:
             return 0.0
         return min(_seconds(self.histogram, percent), self.max)
 
     def beyond(self, percent: float) -> int:
-        """How many times lie beyond a percentile, on which therefore it rests."""
+        """Return how many times are above a percentile, and so determine its accuracy."""
         return int(self.count * (100 - percent) / 100)
 
     def as_json(self) -> dict[str, Any]:
-        """With the percentiles, None where there is nothing."""
+        """Return the statistics as plain data, with percentiles."""
         if not self.count:
             return {"count": 0}
         return {
@@ -95,7 +95,8 @@ class Times:
 
 @dataclass
 class Interval:
-    """A piece of the run, by when responses ended; ``at`` in seconds from its start. Latencies None: none was ok."""
+    """An interval of the run, by the ends of responses; ``at`` is in seconds from its start. Latencies are None
+    without successful responses."""
 
     at: float
     seconds: float
@@ -109,7 +110,7 @@ class Interval:
 
     @property
     def rate(self) -> float:
-        """Responses a second."""
+        """Responses per second."""
         return self.answered / self.seconds if self.seconds else 0.0
 
     def percentile(self, percent: float) -> float | None:
@@ -135,7 +136,7 @@ class Interval:
 
 @dataclass
 class StageResult:
-    """A stage of the rate, and the responses that ended within it. Times in seconds from the start."""
+    """A stage of the rate, and the responses that ended in it. Times are seconds from the start."""
 
     begin: float
     end: float
@@ -184,7 +185,7 @@ class StageResult:
 
 @dataclass
 class HostResult:
-    """The result of one of several hosts. ``answered`` is its rate, ``started`` by our clock, since 1970."""
+    """The result of one of several hosts. ``started`` is by our clock, in seconds since 1970."""
 
     name: str
     processes: int
@@ -203,7 +204,7 @@ class HostResult:
 
 @dataclass
 class Result:
-    """All of it. The fields are those of one process's JSON, and what the command adds stands last."""
+    """The whole result. The fields are those of a process's JSON; fields that the command adds are last."""
 
     started: float
     window_from: float
@@ -247,18 +248,17 @@ class Result:
 
     @property
     def rate(self) -> float:
-        """Responses a second."""
+        """Responses per second."""
         return self.answered / self.seconds if self.seconds else 0.0
 
     @property
     def rate_asked(self) -> float | None:
-        """The mean rate within the window that the open model asks for."""
+        """The mean rate that the open model requests within the measured window."""
         curve = self.load.curve
         return None if curve is None else curve.mean(self.window_from, self.seconds)
 
     def stages(self) -> list[StageResult]:
-        """Return what the intervals of each stage report together; an interval belongs to the stage that has its
-        middle."""
+        """Return the merged intervals of each stage; an interval belongs to the stage that contains its middle."""
         curve = self.load.curve
         if curve is None:
             return []
@@ -276,12 +276,12 @@ class Result:
 
     @property
     def error_share(self) -> float:
-        """Of the measured requests: failed or dropped."""
+        """The share of measured requests that failed or were dropped."""
         return (self.failed + self.dropped) / self.requests if self.requests else 0.0
 
     @property
     def went_well(self) -> bool:
-        """Return whether all requests were sent and answered as expected; errors of the warm-up count too."""
+        """Return whether all requests, including the warm-up, were sent and answered as expected."""
         return not (self.failed or self.dropped or self.discarded["failed"] or self.troubles or self.unreachable)
 
     @property
@@ -291,8 +291,8 @@ class Result:
 
     @property
     def generator_troubles(self) -> list[str]:
-        """In which ways the generator was in its own way, in a few words each. Being kept from the processor now and
-        then blurs a figure without setting it."""
+        """Return how the generator may have limited the result, a few words each. Short delays by the scheduler make
+        a figure less precise but do not limit it."""
         found = []
         starved = max((each["starved"] for each in self.processors), default=0.0)
         if self._used > BUSY:
@@ -357,7 +357,7 @@ class Result:
 
 
 def merge(parts: Sequence[dict[str, Any]], load: Load, *, troubles: Sequence[str] = ()) -> Result:
-    """One result of those of the processes, of which there is one at least."""
+    """Merge the results of the processes, at least one."""
     start = min(part["started"] for part in parts)
     window_from = min(part["started"] - start + part["window"]["from"] for part in parts)
     window_to = max(part["started"] - start + part["window"]["from"] + part["window"]["seconds"] for part in parts)
@@ -394,7 +394,7 @@ def merge(parts: Sequence[dict[str, Any]], load: Load, *, troubles: Sequence[str
 
 
 def _different_firsts(parts: Sequence[dict[str, Any]], load: Load) -> list[str]:
-    """Each process compares with the first answer that it got; here these are compared with each other."""
+    """Compare the first responses of all processes, each of which has only compared with its own first one."""
     found = []
     for part in parts[1:]:
         for sample in part["samples"]:
@@ -436,7 +436,7 @@ def _seconds(histogram: Histogram, percent: float) -> float:
 
 
 def _errors(parts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each class with its detail once, with the earliest example, the most frequent first."""
+    """Merge equal errors, with the earliest example, the most frequent first."""
     merged: dict[tuple[str, str], dict[str, Any]] = {}
     for part in parts:
         for error in part["errors"]:

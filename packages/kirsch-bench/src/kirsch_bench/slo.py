@@ -1,10 +1,8 @@
-"""The promises of a service (``p99<20ms,errors<0.1%``), and the highest rate at which it keeps them.
+"""The search for the highest rate at which a server meets an objective (``p99<20ms,errors<0.1%``). Latency is measured
+in the open model, from the scheduled time of each request. At a rate beyond the server's capacity, the queue and so the
+latency grow, and every objective is missed. So the limit can be found by bisection:
 
-A promise is about latency in the open model, counted from when each request was to be sent; at a rate that the server
-cannot keep up with, the queue and with it the latency grow, so each promise is broken there, and the rate that divides
-kept from broken can be found by bisection:
-
-1. Double the rate, from a low one on, until the promise is broken.
+1. Double the rate, from a low one on, until the objective is missed.
 2. Halve the distance (of logarithms) between the highest rate that held and the lowest that did not, until the two are
    nearer than the precision.
 3. Confirm the upper bound: run it again. If it now holds in two of three steps, the search goes on from there.
@@ -55,12 +53,12 @@ _STEPS_MAX = 60
 
 @dataclass(frozen=True)
 class Objective:
-    """All terms. Where none is about errors, none may happen."""
+    """An objective: conditions that must all hold. Without a condition about errors, none may occur."""
 
     promises: tuple[Condition, ...]
 
     def broken(self, result: Result) -> list[str]:
-        """Return the promises that a result breaks, a few words each; empty if it keeps all."""
+        """Return the conditions that a result does not meet, a few words each; empty if it meets all."""
         wrong = [
             f"{promise.name} is {promise.show(promise.value(result))}"
             for promise in self.promises
@@ -95,7 +93,7 @@ def parse(text: str) -> Objective:
 
 @dataclass(frozen=True)
 class Step:
-    """One rate that was tried. ``kept`` is None where the generator did not keep up, and nothing can be said."""
+    """One tested rate. ``kept`` is None if the generator did not keep up, so that the step is inconclusive."""
 
     rate: float
     kept: bool | None
@@ -122,8 +120,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Found:
-    """``rate`` is the highest that held twice (None: none did); ``above`` the lowest that failed twice (None: the
-    search ended for the generator's or the limit's sake, as ``why`` says)."""
+    """The result of the search. ``rate`` is the highest rate that held twice, or None; ``above`` is the lowest that
+    failed twice, or None if the generator or the limit ended the search, as ``why`` explains."""
 
     rate: float | None
     above: float | None
@@ -205,7 +203,7 @@ def search(
 
 
 class _Ended(Exception):
-    """The search cannot go on; what it has by then."""
+    """Raised if the search cannot go on. It has the result so far."""
 
     def __init__(self, found: Found) -> None:
         super().__init__()
@@ -213,7 +211,7 @@ class _Ended(Exception):
 
 
 class _Search:
-    """The steps so far, and what they say of each rate."""
+    """The steps so far, and their conclusions for each rate."""
 
     def __init__(
         self,
@@ -229,7 +227,8 @@ class _Search:
         self._steps: list[Step] = []
 
     def bisect(self, start: float, highest: float) -> tuple[float | None, float | None, str]:
-        """The highest rate that held at least once, the lowest that failed twice, and why there is none of these."""
+        """Return the highest rate that held at least once, the lowest that failed twice, and the reason if there is
+        none."""
         low: float | None = None
         high: float | None = None
         rate, why = start, ""
@@ -247,7 +246,7 @@ class _Search:
                     break
                 rate = min(rate * 2, highest)
             elif low is None:
-                # Below the first rate: a slow server, or a promise that nothing keeps.
+                # Below the first rate: a slow server, or an impossible objective.
                 if rate <= _lowest(measured=self._steps[-1].result):
                     break
                 rate /= 2
@@ -255,12 +254,12 @@ class _Search:
                 break
             else:
                 rate = math.sqrt(low * high)
-        # A bound that only the generator set says nothing about the server.
+        # A bound that only the generator caused says nothing about the server.
         return low, high, why if high is None or self._broken() != high else ""
 
     def bound_holds(self, high: float) -> bool:
-        """Return whether the rate that bounds the search holds after all, in two of at most three more steps: the
-        trouble that broke it may be over. False also if the generator set the bound."""
+        """Return whether the upper bound holds after all, in two of at most three more steps: a disturbance may have
+        caused its failure. False also if the generator caused the bound."""
         if self._broken() != high:
             return False
         failed = 0
@@ -289,8 +288,8 @@ class _Search:
         )
 
     def _judge(self, rate: float) -> bool | None:
-        """True after one step that held, and after two that held of three. False after two that failed; None if these
-        failed for the generator's sake."""
+        """Return True after one step that held, or two of three. Return False after two that failed, None if these
+        failed because of the generator."""
         kept = self._run(rate).kept
         while not kept and max(self._votes(rate, kept=True), self._votes(rate, kept=False)) < _VOTES:
             self._run(rate, "repeat")
@@ -299,7 +298,7 @@ class _Search:
         return False if any(step.kept is False for step in self._steps if step.rate == rate) else None
 
     def _run(self, rate: float, purpose: str = "search") -> Step:
-        """One step. Raises _Ended if it was the last one that could be run."""
+        """Run one step. Raises _Ended if no further step can be run."""
         result = self._measure(rate)
         wrong = tuple(self._objective.broken(result))
         kept = not wrong if not wrong or not result.generator_bound else None
@@ -307,7 +306,7 @@ class _Search:
         self._steps.append(step)
         self._tell(step)
         if result.interrupted or result.unreachable:
-            # The step itself says nothing: it was cut short.
+            # The step was interrupted and is inconclusive.
             before = [each for each in self._steps[:-1] if each.kept]
             low = max((each.rate for each in before if each.rate < (self._broken() or math.inf)), default=None)
             why = (
@@ -319,7 +318,7 @@ class _Search:
         return step
 
     def _votes(self, rate: float, *, kept: bool) -> int:
-        """Steps of a rate that held, or that did not."""
+        """Return how many steps at ``rate`` met the objective (``kept``), or did not."""
         return sum((step.kept is True) == kept for step in self._steps if step.rate == rate)
 
     def _broken(self) -> float | None:
@@ -339,5 +338,5 @@ class _Search:
 
 
 def _lowest(measured: Result) -> float:
-    """Below it a step would have too few requests to say anything."""
+    """Return the lowest rate at which a step has enough requests."""
     return max(1.0, 20.0 / max(measured.seconds, 1.0))

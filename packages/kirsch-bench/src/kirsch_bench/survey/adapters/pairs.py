@@ -294,7 +294,8 @@ def _pair(back: Back, front: Callable[[Launch, Back, str], list[str]]) -> Callab
         let_in(launch.directory)
         launch.write("index.php", _PAGE)
         path = os.path.join(launch.directory, "back.sock")
-        # A process for each worker, where it has none of its own and is given the socket.
+        # If the back server has no worker processes of its own and inherits the socket, start one process for each
+        # worker.
         pair = {
             "back": _at_home(launch, back.command(launch, path)) if back.is_python else back.command(launch, path),
             "front": front(launch, back, path),

@@ -30,34 +30,34 @@ _PAUSE_SECONDS = 0.1
 
 
 def hello(environ: Environ, start_response: Start) -> list[bytes]:
-    """Twelve bytes."""
+    """Respond with twelve bytes."""
     return _whole(start_response, TEXT, HELLO)
 
 
 def large(environ: Environ, start_response: Start) -> list[bytes]:
-    """100,000 bytes in one block."""
+    """Respond with 100,000 bytes in one block."""
     return _whole(start_response, BINARY, LARGE)
 
 
 def stream(environ: Environ, start_response: Start) -> Iterator[bytes]:
-    """The same as 20 blocks, without a Content-Length."""
+    """Respond with the same bytes as ``large`` in 20 blocks, without Content-Length."""
     start_response("200 OK", [("Content-Type", BINARY)])
     for _ in range(CHUNKS):
         yield CHUNK
 
 
 def echo(environ: Environ, start_response: Start) -> list[bytes]:
-    """Return the request's body."""
+    """Respond with the request body."""
     return _whole(start_response, BINARY, environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)))
 
 
 def sizer(environ: Environ, start_response: Start) -> list[bytes]:
-    """So many KiB, or bytes, as the path's last part says."""
+    """Respond with a body whose size is the last segment of the path: ``16`` is 16 KiB, ``16B`` is 16 bytes."""
     return _whole(start_response, BINARY, sized(environ.get("PATH_INFO", "")))
 
 
 def slow(environ: Environ, start_response: Start) -> Iterator[bytes]:
-    """Two blocks with 0.1 s of waiting between them."""
+    """Respond with two blocks, 0.1 s apart."""
     start_response("200 OK", [("Content-Type", TEXT)])
     yield HELLO[:6]
     time.sleep(_PAUSE_SECONDS)
@@ -65,7 +65,7 @@ def slow(environ: Environ, start_response: Start) -> Iterator[bytes]:
 
 
 async def hello_asgi(scope: Message, receive: Receive, send: Send) -> None:
-    """As ``hello``."""
+    """Do the same as ``hello``."""
     if scope["type"] == "lifespan":
         await _live(receive, send)
     else:
@@ -73,7 +73,7 @@ async def hello_asgi(scope: Message, receive: Receive, send: Send) -> None:
 
 
 async def large_asgi(scope: Message, receive: Receive, send: Send) -> None:
-    """As ``large``."""
+    """Do the same as ``large``."""
     if scope["type"] == "lifespan":
         await _live(receive, send)
     else:
@@ -81,7 +81,7 @@ async def large_asgi(scope: Message, receive: Receive, send: Send) -> None:
 
 
 async def stream_asgi(scope: Message, receive: Receive, send: Send) -> None:
-    """As ``stream``."""
+    """Do the same as ``stream``."""
     if scope["type"] == "lifespan":
         await _live(receive, send)
         return
@@ -91,7 +91,7 @@ async def stream_asgi(scope: Message, receive: Receive, send: Send) -> None:
 
 
 async def echo_asgi(scope: Message, receive: Receive, send: Send) -> None:
-    """As ``echo``."""
+    """Do the same as ``echo``."""
     if scope["type"] == "lifespan":
         await _live(receive, send)
         return
@@ -104,7 +104,7 @@ async def echo_asgi(scope: Message, receive: Receive, send: Send) -> None:
 
 
 async def sizer_asgi(scope: Message, receive: Receive, send: Send) -> None:
-    """As ``sizer``."""
+    """Do the same as ``sizer``."""
     if scope["type"] == "lifespan":
         await _live(receive, send)
     else:
@@ -112,8 +112,8 @@ async def sizer_asgi(scope: Message, receive: Receive, send: Send) -> None:
 
 
 async def slow_asgi(scope: Message, receive: Receive, send: Send) -> None:
-    """As ``slow``, with a wait that delays no other request."""
-    import asyncio  # only a server that has it already needs it
+    """Do the same as ``slow``, without delaying other requests."""
+    import asyncio  # imported here, because only servers with asyncio need it
 
     if scope["type"] == "lifespan":
         await _live(receive, send)
@@ -130,7 +130,8 @@ def _whole(start_response: Start, kind: str, body: bytes) -> list[bytes]:
 
 
 def sized(path: str) -> bytes:
-    """So many KiB as a path's last part says, or bytes, as ``/sizer/10B``; without a number there, hello's."""
+    """Return a body whose size is the last segment of the path, in KiB, or in bytes as in ``/sizer/10B``; without a
+    number, the body of ``hello``."""
     last = path.rpartition("/")[2]
     if last.endswith("B") and last[:-1].isdigit():
         return (_KIB * (int(last[:-1]) // 1024 + 1))[: int(last[:-1])]
