@@ -1,4 +1,4 @@
-"""The report as one page of HTML that needs nothing else: figures, plots, tables, and all the data."""
+"""The report as one self-contained HTML page: figures, plots, tables, and all the data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SPECTRUM_STEPS = 20
 
 
 def write(result: Result, document: dict[str, Any], search: Found | None = None) -> str:
-    """Return the page of a result; ``search`` is what ``--slo`` did to find it."""
+    """Return the page of a result; ``search`` is the search of ``--slo`` that found it."""
     load = result.load
     failed = result.failed + result.dropped
     tiles = [
@@ -51,13 +51,13 @@ def write(result: Result, document: dict[str, Any], search: Found | None = None)
 
 
 def document_page(title: str, what: str, parts: Sequence[str], document: dict[str, Any]) -> str:
-    """A page around its parts, with the environment and the data at its end."""
+    """Return a page with ``parts``, followed by the environment and the data."""
     environment = [
         (name, value if isinstance(value, str) else json.dumps(value))
         for name, value in document["environment"].items()
     ]
     rows = [f"<tr><td>{escape(name)}</td><td class='words'>{escape(value)}</td></tr>" for name, value in environment]
-    # In a script only `</` and `<!--` could end or bend it (HTML, section 4.12.1.3).
+    # In a script element only `</` and `<!--` are special (HTML, section 4.12.1.3).
     data = json.dumps(document, ensure_ascii=False).replace("<", "\\u003c")
     return frame(
         title,
@@ -72,13 +72,13 @@ def document_page(title: str, what: str, parts: Sequence[str], document: dict[st
 
 
 def frame(title: str, what: str, parts: Sequence[str]) -> str:
-    """A page around its parts, and nothing else."""
+    """Return a page with ``parts`` only."""
     return base.frame(title, what, parts, style=plots.STYLE)
 
 
 def table(rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,), words: Collection[int] = ()) -> str:
-    """A table of text, the first row of which is its head. ``left`` are columns of names, ``words`` those of text that
-    may be broken."""
+    """Return a table of text whose first row is the header. ``left`` are left-aligned columns, ``words`` are columns
+    whose text may wrap."""
     styles = ["words" if column in words else "left" if column in left else "" for column in range(len(rows[0]))]
     given = [f" class='{style}'" if style else "" for style in styles]
     head, *body = rows
@@ -90,7 +90,7 @@ def table(rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,), words:
 
 
 def wide_table(rows: Sequence[Sequence[str]]) -> str:
-    """A table of many columns; where the window is too narrow for them, its columns are rows."""
+    """Return a table of many columns; in a narrow window it is transposed."""
     turned = [list(column) for column in zip(*rows, strict=True)]
     return f"<div class='wide'>{table(rows)}</div><div class='narrow'>{table(turned)}</div>"
 
@@ -102,7 +102,7 @@ def plot(drawing: str) -> str:
 
 
 def latency_table(result: Result) -> str:
-    """Return the percentiles of all sets of times."""
+    """Return a table with the percentiles of all kinds of times."""
     rows = [["", *(f"p{percent:g}" for percent in PERCENTILES), "max", "mean", "sd", "count"]]
     for name in ("latency", "service", "first_byte", "connect", "failed_latency"):
         times: Times = getattr(result, name)
@@ -139,7 +139,7 @@ def _spectrum(result: Result) -> str:
 
 
 def spectrum_points(histogram: Histogram) -> list[tuple[float, float | None]]:
-    """(1 / (1 - share), seconds). Where the share is 1 the last request stands, at one in all."""
+    """Return points (1 / (1 - share), seconds). For share 1, the last request is put at one in all."""
     points: list[tuple[float, float | None]] = []
     count = len(histogram)
     for value, _, share in histogram.spectrum(_SPECTRUM_STEPS):
@@ -199,7 +199,7 @@ def _latencies(result: Result) -> str:
 
 
 def _whole(interval: Any, series: Sequence[Any]) -> bool:
-    """A rest at the end would look like a drop, or like a peak."""
+    """Return whether an interval is nearly complete: a short one at the end would look like a drop or a peak."""
     return bool(interval.seconds >= 0.5 * series[0].seconds)
 
 
@@ -247,7 +247,7 @@ def _search(found: Found) -> list[str]:
 
 
 def tick(seconds: float) -> str:
-    """A power of ten, for an axis."""
+    """Format a power of ten seconds for an axis."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if seconds >= size * 0.999:
             return f"{seconds / size:.0f} {unit}"

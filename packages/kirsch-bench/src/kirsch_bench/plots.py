@@ -1,4 +1,4 @@
-"""Plots as inline SVG. Colours come from the page's style, so that one drawing is right on light and on dark."""
+"""Plots as inline SVG. Colours come from the page's style, so that a plot fits a light and a dark page."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ STYLE += "\n".join(
 
 @dataclass(frozen=True)
 class Axis:
-    """From ``low`` to ``high``, both of which are within it; ``ticks`` are places with their labels."""
+    """An axis from ``low`` to ``high``, inclusive; ``ticks`` are positions with their labels."""
 
     low: float
     high: float
@@ -72,7 +72,7 @@ class Axis:
     logarithmic: bool = False
 
     def position(self, value: float) -> float:
-        """Return the position of a value on the axis, from 0 to 1; values outside the axis are put at its ends."""
+        """Return the position of a value on the axis, from 0 to 1; values outside are clamped."""
         value = min(max(value, self.low), self.high)
         if self.logarithmic:
             return math.log(value / self.low) / math.log(self.high / self.low)
@@ -80,7 +80,7 @@ class Axis:
 
 
 def linear(high: float, name: str, show: Callable[[float], str], *, to_tick: bool = True) -> Axis:
-    """From 0, with about five round ticks; ``to_tick``: up to the next of them."""
+    """Return an axis from 0 with about five round ticks; ``to_tick``: it ends at the next tick."""
     high = high if high > 0 else 1.0
     step = _round_step(high / 5)
     if to_tick:
@@ -90,7 +90,7 @@ def linear(high: float, name: str, show: Callable[[float], str], *, to_tick: boo
 
 
 def logarithmic(low: float, high: float, name: str, show: Callable[[float], str]) -> Axis:
-    """From power of ten to power of ten, at least one apart."""
+    """Return a logarithmic axis between powers of ten, at least one decade long."""
     first = math.floor(math.log10(low) + 1e-9)
     last = max(math.ceil(math.log10(high) - 1e-9), first + 1)
     ticks = tuple((10.0**power, show(10.0**power)) for power in range(first, last + 1))
@@ -98,8 +98,8 @@ def logarithmic(low: float, high: float, name: str, show: Callable[[float], str]
 
 
 def quantiles(last: float) -> Axis:
-    """Of shares from 0 to beyond 99.999 %, as ``1 / (1 - share)``: each nine takes the same space, as in
-    HdrHistogram's plots. ``last`` is the largest such value."""
+    """Return an axis of shares from 0 to beyond 99.999 %, as ``1 / (1 - share)``: each nine takes the same space, as
+    in HdrHistogram's plots. ``last`` is the largest such value."""
     high = max(10.0, 10.0 ** math.ceil(math.log10(max(last, 10.0)) - 1e-9))
     names = ["0 %", "90 %", "99 %", "99.9 %", "99.99 %", "99.999 %", "99.9999 %", "99.99999 %"]
     powers = range(min(len(names), round(math.log10(high)) + 1))
@@ -123,7 +123,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Bar:
-    """``text`` stands behind it; of ``value`` the first ``part`` is drawn strong and what is left of it faint."""
+    """A bar. ``text`` is shown after it; the first ``part`` of ``value`` is drawn strong, the rest faint."""
 
     name: str
     value: float
@@ -143,7 +143,7 @@ def draw(
     bars: Sequence[tuple[float, float, float]] = (),
     bars_name: str = "",
 ) -> str:
-    """A plot of ``lines``; ``band`` shades a part of the x axis, ``bars`` are (from, to, height) of what went wrong."""
+    """Return a plot of ``lines``. ``band`` shades a part of the x axis; ``bars`` are (from, to, height) of failures."""
     styles = [index if line.style is None else line.style for index, line in enumerate(lines)]
     entries = [(f"{_colour('s', style)}{_dashes(style)}", line.name) for style, line in zip(styles, lines, strict=True)]
     legend, height = _legend(entries + ([("bad", bars_name)] if bars else []), x.name)
@@ -173,7 +173,7 @@ def draw(
 
 
 def bars(title: str, bars: Sequence[Bar], x: Axis, *, limit: tuple[float, str] | None = None) -> str:
-    """One bar below the other, with their intervals as whiskers; ``limit`` is a line across all, and what it is."""
+    """Return horizontal bars with their intervals as whiskers; ``limit`` is a line across all bars, with its label."""
     left = 14 + min(_LETTER * max((len(bar.name) for bar in bars), default=0), WIDTH // 3)
     right = 10 + _LETTER * max((len(bar.text) for bar in bars), default=0)
     inner = WIDTH - left - right
@@ -233,7 +233,7 @@ def _dashes(style: int) -> str:
 
 
 def _points(line: Line, style: int, x: Axis, y: Axis) -> list[str]:
-    """Of a line with intervals: a whisker and a dot each."""
+    """Return a whisker and a dot for each point of a line with intervals."""
     parts = []
     for (at, value), interval in zip(line.points, line.intervals, strict=False):
         if value is None:
@@ -266,8 +266,8 @@ def _grid(x: Axis, y: Axis) -> list[str]:
 
 
 def _legend(entries: Sequence[tuple[str, str]], beside: str) -> tuple[list[str], float]:
-    """Its parts, and how high the plot becomes by it. It shares a line with the axis's name if it fits ``beside`` it,
-    and else has lines of its own."""
+    """Return the elements of the legend, and the additional height. It is beside the axis's name if that leaves
+    room, otherwise on separate lines."""
     widths = [34 + _LETTER * len(name) for _, name in entries]
     row = 0 if sum(widths) + _LETTER * len(beside) <= _INNER_WIDTH else 1
     parts = []
@@ -306,6 +306,6 @@ def _y(axis: Axis, value: float) -> float:
 
 
 def _round_step(least: float) -> float:
-    """1, 2 or 5 times a power of ten."""
+    """Return the next 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= least * (1 - 1e-9))

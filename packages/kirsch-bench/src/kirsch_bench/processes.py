@@ -1,8 +1,7 @@
-"""A server as a process: started in a session of its own, watched through ``/proc``, ended with all that it started.
-
-What it costs is the sum over its session and its descendants (proc(5)): processes that ended count through those that
-waited for them. ``/proc/pid/stat`` rounds the time of each process down to ticks of mostly 10 ms, which would hide most
-of what a hundred processes use in a second; each process's processor clock (clock_getcpuclockid(3)) has nanoseconds.
+"""A server process: started in a new session, watched through ``/proc``, ended with all its children. Its usage is the
+sum over its session and its descendants (proc(5)): processes that ended count through those that waited for them.
+``/proc/pid/stat`` rounds the time of each process down to ticks of mostly 10 ms, which would hide most of what a
+hundred processes use in a second; each process's processor clock (clock_getcpuclockid(3)) has nanoseconds.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """Ctrl-C and its like wait until this is over: what is being started or ended is known by then, and nothing is
-    left behind."""
+    """A context manager that delays Ctrl-C and similar signals until its end, so that no process is left behind
+    while one is being started or ended."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -53,7 +52,7 @@ def held() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Usage:
-    """The processor time that all processes of a server have used so far, in seconds, and their context switches."""
+    """The CPU time in seconds and the context switches of all processes of a server so far."""
 
     at: float
     """time.time()."""
@@ -67,7 +66,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Memory:
-    """Of all processes, in bytes; ``pss`` 0 where the system does not tell."""
+    """The memory of all processes in bytes; ``pss`` is 0 if the system does not report it."""
 
     rss: int
     pss: int
@@ -89,12 +88,13 @@ class _Stat:
 
 
 class Server:
-    """One process, from its start on."""
+    """One server process, from its start on."""
 
     def __init__(
         self, command: Sequence[str], *, directory: str, environment: Mapping[str, str], front: Sequence[str] = ()
     ) -> None:
-        """``front``: names of programs whose usage is known apart. Raises OSError if there is no such program."""
+        """``front`` are names of programs whose usage is counted separately. Raises OSError if there is no such
+        program."""
         self._front = frozenset(front)
         self.started = time.time()
         self._monotonic = time.monotonic()
@@ -114,12 +114,12 @@ class Server:
 
     @property
     def age(self) -> float:
-        """Seconds."""
+        """The seconds since the start."""
         return time.monotonic() - self._monotonic
 
     @property
     def ending(self) -> str:
-        """How it ended, in a few words; empty while it, or anything that it left behind, lives."""
+        """How the server ended, in a few words; empty while it or any of its children is alive."""
         status = self._process.poll()
         if status is None or any(map(_lives, self.pids())):
             return ""
@@ -132,12 +132,12 @@ class Server:
 
     @property
     def last_words(self) -> str:
-        """The last line that it wrote."""
+        """Return the last line of the server's output."""
         self._tail.settle()
         return self._tail.last_line()
 
     def usage(self) -> Usage:
-        """So far."""
+        """Return the usage so far."""
         return self.usage_of(self.pids())
 
     def usage_of(self, pids: Sequence[int]) -> Usage:
@@ -145,11 +145,11 @@ class Server:
         return usage_of(pids, self._front)
 
     def pids(self) -> list[int]:
-        """Its processes."""
+        """Return the pids of the server's processes."""
         return [stat.pid for stat in _family(self.pid)]
 
     def memory(self) -> Memory:
-        """Now."""
+        """Return the current memory usage."""
         stats = _family(self.pid)
         return Memory(
             rss=sum(stat.resident for stat in stats) * _PAGE,
@@ -159,8 +159,8 @@ class Server:
         )
 
     def end(self) -> None:
-        """Ask it to end, then make it, and all that it started; returns when the process is gone. To do so again
-        does nothing."""
+        """Terminate the server and its children, by force if needed; return when all have ended. May be called
+        again."""
         if self._is_over:
             return
         self._is_over = True
@@ -175,7 +175,7 @@ class Server:
             self._tail.close()
 
     def _ask_to_end(self, family: set[int]) -> None:
-        # Its leader alone: one that ends its workers in an orderly way is not to lose them meanwhile.
+        # Only the leader: it may have to end its workers in order.
         self._process.terminate()
         deadline = time.monotonic() + _END_SECONDS
         while time.monotonic() < deadline:
@@ -189,10 +189,10 @@ _SCAN_SECONDS = 1.0
 
 
 class Watched(Protocol):
-    """The processes that a watch samples."""
+    """The interface of processes that a watch samples."""
 
     def pids(self) -> list[int]:
-        """Its processes."""
+        """Return the pids of the processes."""
 
     def usage(self) -> Usage:
         """Return their usage so far."""
@@ -202,9 +202,9 @@ class Watched(Protocol):
 
 
 class Watch:
-    """Samples a server's usage in a thread of its own, so that what it used between two moments is known later.
-
-    In between, usage is taken to be even, which it is not where a load begins and ends: ``aim`` has samples taken then.
+    """Samples the usage of a server in a thread, so that the usage between two moments can be computed later. Usage is
+    interpolated between samples, which is wrong where a load begins or ends: ``aim`` schedules samples for these
+    moments.
     """
 
     def __init__(self, server: Watched, every: float = 0.25) -> None:
@@ -218,7 +218,7 @@ class Watch:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def aim(self, *moments: float) -> None:
-        """Take a sample at each of them (time.time()), in place of those aimed at before."""
+        """Schedule a sample at each of ``moments`` (time.time()), instead of those scheduled before."""
         self._aims = sorted(moment for moment in moments if moment > time.time())
 
     def __enter__(self) -> Watch:
@@ -246,8 +246,8 @@ class Watch:
         return min(self._every, ahead - now)
 
     def between(self, start: float, end: float) -> Usage:
-        """Return the usage from ``start`` to ``end`` (time.time()). The system forgets the usage of a server that
-        dies: then it is the usage until the last sample."""
+        """Return the usage from ``start`` to ``end`` (time.time()). If the server has died, the system has lost its
+        usage: then return the usage until the last sample."""
         samples = [self.samples[0]]
         for sample in self.samples[1:]:
             if sample.user + sample.system >= samples[-1].user + samples[-1].system:
@@ -264,7 +264,7 @@ class Watch:
 
 
 def _at(samples: Sequence[Usage], moment: float) -> Usage:
-    """Between two samples, as if what lies between had been used evenly."""
+    """Return the usage at a moment, interpolated between two samples."""
     before = max((each for each in samples if each.at <= moment), key=lambda each: each.at, default=samples[0])
     after = min((each for each in samples if each.at > moment), key=lambda each: each.at, default=samples[-1])
     if after.at <= before.at:
@@ -279,7 +279,7 @@ def _at(samples: Sequence[Usage], moment: float) -> Usage:
 
 
 class _Tail:
-    """Reads what a server writes, so that it never waits for us, and keeps the end of it."""
+    """Reads the output of a server, so that it never blocks, and keeps the end."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -293,11 +293,11 @@ class _Tail:
                 self._kept = (self._kept + data)[-_TAIL:]
 
     def settle(self) -> None:
-        """Wait until a process that has ended has been read to its end."""
+        """Wait until the output of an ended process has been read completely."""
         self._thread.join(0.5)
 
     def last_line(self) -> str:
-        """Return the last one that has a word in it."""
+        """Return the last line that contains a word."""
         lines = [line.strip() for line in self._kept.decode(errors="replace").splitlines()]
         lines = [line for line in lines if sum(map(str.isalnum, line)) > 2]
         return "".join(c if c.isprintable() else " " for c in lines[-1])[:300] if lines else ""
@@ -326,13 +326,13 @@ def usage_of(pids: Sequence[int], front: frozenset[str] = frozenset()) -> Usage:
 
 
 def family(roots: frozenset[int]) -> list[int]:
-    """Processes and their descendants, those that live."""
+    """Return the pids of living processes and their descendants."""
     stats = _all_processes()
     return [stat.pid for stat in _with_descendants({pid for pid in roots if pid in stats}, stats)]
 
 
 def _family(pid: int) -> list[_Stat]:
-    """Return the processes of a session and their descendants that live."""
+    """Return the living processes of a session and their descendants."""
     stats = _all_processes()
     return _with_descendants({number for number, stat in stats.items() if stat.session == pid}, stats)
 
@@ -355,7 +355,7 @@ def _with_descendants(found: set[int], stats: Mapping[int, _Stat]) -> list[_Stat
 
 
 def _stat(pid: int) -> _Stat | None:
-    """proc(5), /proc/pid/stat; the name may have blanks and parentheses."""
+    """Parse /proc/pid/stat (proc(5)), in which the name may contain blanks and parentheses."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             head, _, rest = file.read().rpartition(b")")
@@ -364,7 +364,7 @@ def _stat(pid: int) -> _Stat | None:
     fields, name = rest.split(), head.partition(b"(")[2].decode(errors="replace")
     user, system = int(fields[11]) / _TICK, int(fields[12]) / _TICK
     if fields[0] in (b"Z", b"X"):
-        # The time of a dead process is its own until its parent has waited for it.
+        # The CPU time of a dead process is not added to its parent's before the parent has waited for it.
         return _Stat(pid, int(fields[1]), int(fields[3]), user, system, 0, 0, name)
     exact = _processor_clock(pid)
     if exact is not None:
@@ -387,8 +387,8 @@ _CLOCK_OF_PROCESS = 2
 
 
 def _processor_clock(pid: int) -> float | None:
-    """The processor time of a process in seconds, without that of its children; None if the system has no such
-    clock. Linux makes the clock's number of the pid's complement and of the kind, as glibc does."""
+    """Return the CPU time of a process in seconds, without its children; None if the system has no such clock. As in
+    glibc, the number of the clock is made from the complement of the pid and the kind."""
     try:
         return time.clock_gettime((~pid << 3) | _CLOCK_OF_PROCESS)
     except (OSError, AttributeError):
@@ -412,7 +412,7 @@ def _switches(pid: int) -> tuple[int, int]:
 
 
 def _pss(pid: int) -> int:
-    """Return the process's part of what it shares with others, and all that it does not share."""
+    """Return the proportional memory (PSS) of a process in bytes."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
         for line in file:
             if line.startswith(b"Pss:"):
@@ -428,7 +428,7 @@ def _lives(pid: int) -> bool:
 
 def _signal(leader: int, pids: set[int], number: signal.Signals) -> None:
     if pids:
-        # The group, for what was started this very moment.
+        # Signal the group too, for processes that were started just now.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, number)
     for pid in pids:

@@ -1,8 +1,7 @@
-"""The header fields that clients send, by name: what a request costs a server depends on them.
-
-A server that is measured with two short header fields is not measured as it will be used. Each profile is what the
-named client sends, in its order, with the values of a plain page load; ``{host}`` is the target's authority.
-``Connection`` is missing from all: the generator writes it, where it says more than the version does.
+"""The header fields of common clients, by name: the cost of a request depends on them. A measurement with two short
+header fields does not show a server's real use. Each profile is what the named client sends, in its order, with the
+values of a plain page load; ``{host}`` is the target's authority. ``Connection`` is missing from all: the generator
+writes it, where it says more than the version does.
 
 ``ab``
     ApacheBench 2.3, three lines.
@@ -88,9 +87,8 @@ PROFILES: dict[str, Fields] = {
 
 
 def fields(profile: str, host: str, extra: Fields = ()) -> list[tuple[str, str]]:
-    """Return the profile's fields for ``host``, with those of ``extra`` in place of their namesakes or behind.
-
-    A field of ``extra`` with an empty value takes its namesakes away, as curl's ``-H 'Accept:'`` does.
+    """Return the profile's fields for ``host``; fields of ``extra`` replace those of the same name, or are appended. A
+    field of ``extra`` with an empty value removes those of its name, like curl's ``-H 'Accept:'``.
     """
     named = {name.lower() for name, _ in extra}
     kept = [(name, value.format(host=host)) for name, value in PROFILES[profile] if name.lower() not in named]

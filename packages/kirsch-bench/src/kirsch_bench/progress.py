@@ -1,4 +1,4 @@
-"""The progress on standard error: lines that are overwritten on a terminal, else a plain line from time to time."""
+"""The progress on standard error: overwritten lines on a terminal, otherwise a plain line from time to time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BAR = 20
 
 
 class Display:
-    """Shows lines while they are true, and takes the last one away."""
+    """Shows lines of progress, and clears the last one."""
 
     def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
         self._stream = stream or sys.stderr
@@ -31,7 +31,7 @@ class Display:
         self._next_plain = time.monotonic() + _FIRST_SECONDS
 
     def show(self, line: str, chart: Chart | None = None) -> None:
-        """``line`` in place of the one before, on a terminal with a chart below it."""
+        """Replace the last line by ``line``, on a terminal with a chart below it."""
         if self._quiet:
             return
         if self._terminal:
@@ -45,19 +45,19 @@ class Display:
             self._write(f"{line}\n")
 
     def say(self, line: str) -> None:
-        """``line``, to stay."""
+        """Print ``line`` permanently."""
         if not self._quiet:
             self.clear()
             self._write(f"{line}\n")
 
     def clear(self) -> None:
-        """Nothing in place of the lines."""
+        """Clear the shown lines."""
         if self._shown:
             self._write(self._back())
             self._shown = 0
 
     def _back(self) -> str:
-        """Return what takes the shown lines away, with the cursor where they began."""
+        """Return the control sequence that clears the shown lines and puts the cursor at their start."""
         up = f"\x1b[{self._shown - 1}A" if self._shown > 1 else ""
         return f"\r{up}\x1b[J"
 
@@ -70,7 +70,7 @@ class Display:
 
 
 def _size(stream: TextIO) -> os.terminal_size:
-    """Return columns and rows of the terminal that ``stream`` is: standard output may be a file."""
+    """Return the size of the terminal of ``stream``: standard output may be a file."""
     try:
         size = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
@@ -87,7 +87,7 @@ def _has_blocks(stream: TextIO) -> bool:
 
 
 def load_line(words: Sequence[dict[str, Any]], planned: float | None, prefix: str = "") -> str:
-    """One line of the latest words of all processes; ``planned`` seconds if that is known."""
+    """Return a line of the latest progress of all processes; ``planned`` is the duration in seconds, if known."""
     elapsed = max(word["elapsed"] for word in words)
     phases = {word["phase"] for word in words}
     phase = next(phase for phase in ("warmup", "measuring", "draining") if phase in phases)
@@ -107,12 +107,12 @@ def load_line(words: Sequence[dict[str, Any]], planned: float | None, prefix: st
 
 
 def users_line(users: int, word: dict[str, Any]) -> str:
-    """One line of a cycle."""
+    """Return a line of progress of a cycle."""
     failed = f", {word['failed']:,} failed" if word["failed"] else ""
     return f"{users} users: {word['elapsed']:5.1f} s, {word['users']} there, {word['tests']:,} tests{failed}"
 
 
 def bar(share: float) -> str:
-    """How much of it is done."""
+    """Return a progress bar for a share."""
     full = round(max(0.0, min(share, 1.0)) * _BAR)
     return f"[{'#' * full}{' ' * (_BAR - full)}]"

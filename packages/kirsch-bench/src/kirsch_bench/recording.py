@@ -1,4 +1,4 @@
-"""The load of recorded traffic: each request at the time at which it came then."""
+"""The load of recorded traffic: each request is sent at its recorded time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def read(path: str, authority: str, host: str | None = None) -> Recording:
-    """Do as :func:`kirsch.adopt.recording.read` does. Raises UsageError."""
+    """Read a recording like :func:`kirsch.adopt.recording.read`. Raises UsageError."""
     try:
         return recording.read(path, authority, host)
     except recording.RecordingError as error:
@@ -24,7 +24,7 @@ def read(path: str, authority: str, host: str | None = None) -> Recording:
 
 @dataclass(frozen=True)
 class Replay:
-    """A recording as a load: when each request is due, in seconds from the start, and its index among the different
+    """A recording as a load: for each request, the time in seconds from the start and its index among the distinct
     requests."""
 
     path: str
@@ -43,20 +43,20 @@ class Replay:
         return float(bisect.bisect_left(self.schedule, (until, 0)))
 
     def mean(self, at: float, seconds: float) -> float:
-        """Return the mean rate of ``seconds`` from ``at`` on."""
+        """Return the mean rate in the ``seconds`` after ``at``."""
         return (self.requests(at + seconds) - self.requests(at)) / seconds if seconds else 0.0
 
     def spans(self) -> list[tuple[float, float, float, float]]:
-        """A recording has no stages."""
+        """Return an empty list: a recording has no stages."""
         return []
 
     def text(self) -> str:
-        """Return what is replayed, in words."""
+        """Describe the replay in words."""
         pace = "at its pace" if self.speed == 1 else f"at {self.speed:g} times its pace"
         return f"{len(self.schedule):,} requests of {self.path} ({self.kind}) {pace}"
 
     def as_json(self) -> dict[str, Any]:
-        """Without the schedule."""
+        """Return plain data without the schedule."""
         return {
             "path": self.path,
             "kind": self.kind,
@@ -68,7 +68,7 @@ class Replay:
 
 
 def plan(found: Recording, speed: float, *, seconds: float | None, count: int | None) -> tuple[Replay, list[Recorded]]:
-    """Return the load of a recording, and its different requests. ``seconds`` and ``count`` leave out the rest."""
+    """Return the load of a recording, and its distinct requests. ``seconds`` and ``count`` limit it."""
     first = found.requests[0].at
     different: dict[tuple[Any, ...], int] = {}
     kept: list[Recorded] = []

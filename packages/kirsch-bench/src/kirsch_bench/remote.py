@@ -1,4 +1,4 @@
-"""Other hosts that make a part of the load, reached by the user's own ssh or by a command like it."""
+"""Other hosts that generate a part of the load, reached by the user's ssh or a similar command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 _SSH_OPTIONS = (
     *("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),
-    # A host that is gone is noticed after 15 seconds.
+    # An unreachable host is detected after 15 seconds.
     *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
 )
 """No terminal and no questions: the messages of the load use standard input. Options that the caller gives come before
@@ -25,8 +25,8 @@ class Host:
 
 
 def hosts(names: str, *, shell: str = "ssh", kirsch: str = "kirsch") -> tuple[Host, ...]:
-    """Return the hosts of a list with commas between. ``shell`` runs a command on one, such as ``ssh`` or
-    ``kubectl exec -i``; ``kirsch`` is the command kirsch there. Raises ValueError."""
+    """Return the hosts in a comma-separated list. ``shell`` runs a command on a host, such as ``ssh`` or ``kubectl
+    exec -i``; ``kirsch`` is the command kirsch there. Raises ValueError."""
     found = [name.strip() for name in names.split(",")]
     if not all(found) or any(name.startswith("-") or name.split() != [name] for name in found):
         raise ValueError("is no list of hosts; write host1,user@host2")
@@ -36,14 +36,14 @@ def hosts(names: str, *, shell: str = "ssh", kirsch: str = "kirsch") -> tuple[Ho
     if not words:
         raise ValueError("is empty")
     options = _SSH_OPTIONS if os.path.basename(words[0]) == "ssh" else ()
-    # ssh gives its words to a shell, which reads them as this one did.
+    # ssh passes its words to a shell, which parses them again.
     far = [*shlex.split(kirsch), "bench", "worker"]
     return tuple(Host(name, (*words, *options, name, "--", *far)) for name in found)
 
 
 @dataclass(frozen=True)
 class Clock:
-    """The clocks of another host: how far they are ahead of ours, in seconds, ``uncertainty`` more or less."""
+    """The clocks of another host: the seconds by which they are ahead of ours, plus or minus ``uncertainty``."""
 
     monotonic: float
     time: float
@@ -51,7 +51,7 @@ class Clock:
 
 
 def manifest(pods: int, image: str) -> str:
-    """Return a Job of Kubernetes whose pods wait for ``kirsch bench --on``, on as many nodes as there are."""
+    """Return a Kubernetes Job whose pods wait for ``kirsch bench --on``, spread over the nodes."""
     return _MANIFEST.format(pods=pods, image=json.dumps(image), plain=image)
 
 

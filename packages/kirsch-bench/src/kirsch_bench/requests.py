@@ -1,4 +1,4 @@
-"""The requests of a load, as the generator's plan has them: one from the command line, or those of a file."""
+"""The requests of a load in the form of the generator's plan: one from the command line, or those of a file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KEYS = {"method": str, "path": str, "headers": dict, "body": str, "weight": int
 def single(
     target: Target, *, profile: str, headers: Sequence[tuple[str, str]] = (), method: str | None, data: str | None
 ) -> tuple[dict[str, Any], ...]:
-    """The one of the command line; like curl's, it is a POST with a form if it has a body and says nothing else."""
+    """Return the request of the command line. As in curl, a request with a body is by default a POST of a form."""
     return (_request(target, profile, tuple(headers), method, target.path, _data(data), "-X"),)
 
 
@@ -64,8 +64,8 @@ def from_recording(
     headers: Fields = (),
     status: bool = False,
 ) -> tuple[dict[str, Any], ...]:
-    """Return recorded requests. A response must have the recorded status unless ``checks`` have one that was given
-    (``status``). The fields of ``profile`` complete those of a log; None: the record has all fields."""
+    """Return recorded requests. The response must have the recorded status, unless a status was given in ``checks``
+    (``status``). The fields of ``profile`` complete those of a log; None if the record has all fields."""
     if len(found) > _REQUESTS_MAX:
         raise UsageError(f"--replay: there are {len(found):,} different requests, and {_REQUESTS_MAX:,} are the most")
     named = {name.lower() for name, _ in headers}
@@ -81,7 +81,7 @@ def from_recording(
             "body": None if each.body is None else base64.b64encode(each.body).decode(),
         }
         if not status:
-            # A conditional request or a range may be answered in whole where the record lacks the fields of it.
+            # A conditional or range request may get the whole response if the record lacks its header fields.
             exact = each.status is not None and each.status not in (206, 304)
             request["checks"] = {**checks, "status": [[each.status, each.status]] if exact else [[200, 399]]}
         requests.append(request)
@@ -89,7 +89,7 @@ def from_recording(
 
 
 def parse_statuses(text: str) -> list[list[int]]:
-    """Ranges with both ends, from ``200,4xx,500-504``. Raises ValueError."""
+    """Parse statuses such as ``200,4xx,500-504`` into inclusive ranges. Raises ValueError."""
     ranges = []
     for part in text.split(","):
         match = re.fullmatch(r"([1-9])xx|([1-9]\d\d)(?:-([1-9]\d\d))?", part.strip(), re.ASCII | re.IGNORECASE)
@@ -152,7 +152,7 @@ def _request(
 
 
 def _data(text: str | None) -> bytes | None:
-    """A body, or the file that ``@`` names. Raises UsageError."""
+    """Return a body, or the content of the file that ``@`` names. Raises UsageError."""
     if text is None or not text.startswith("@"):
         return None if text is None else text.encode()
     try:

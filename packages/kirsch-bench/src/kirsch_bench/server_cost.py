@@ -1,4 +1,4 @@
-"""Processor time of the server that is measured, where it runs on this machine and this user may look at it.
+"""CPU time of the measured server, if it runs on this machine and this user may inspect it.
 
 The server is found by its listening socket: its number is in ``/proc/net``, and the descriptors of each process name
 the sockets that it holds (proc(5)). Their processes and descendants are the server. Nothing is found on other systems,
@@ -28,17 +28,17 @@ _LISTENING_UNIX = 0x10000
 
 
 class ListeningServer:
-    """The processes that listen at a target, and all that they start."""
+    """The processes that listen at a target, and their descendants."""
 
     def __init__(self, roots: Iterable[int]) -> None:
         self._roots = frozenset(roots)
 
     def pids(self) -> list[int]:
-        """Return the processes that are alive."""
+        """Return the pids of the living processes."""
         return family(self._roots)
 
     def usage(self) -> Usage:
-        """So far."""
+        """Return the usage so far."""
         return usage_of(self.pids())
 
     def usage_of(self, pids: Sequence[int]) -> Usage:
@@ -47,7 +47,7 @@ class ListeningServer:
 
 
 def find(target: Target) -> ListeningServer | None:
-    """Return the server that listens there; None if it is not found."""
+    """Return the server that listens at ``target``; None if it is not found."""
     inodes = _unix_inodes(target.unix) if target.unix else _tcp_inodes(target)
     roots = _holders(inodes) - {os.getpid()} if inodes else set()
     return ListeningServer(roots) if roots else None
@@ -83,7 +83,7 @@ def _rows(path: str) -> list[list[str]]:
 
 
 def _is_of_this_machine(ip: str) -> bool:
-    """Return whether a socket can bind to the address."""
+    """Return whether the address belongs to this machine: a socket can bind to it."""
     try:
         with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET) as probe:
             probe.bind((ip.partition("%")[0], 0))
@@ -93,14 +93,14 @@ def _is_of_this_machine(ip: str) -> bool:
 
 
 def _as_in_proc(ip: str) -> str:
-    """As /proc/net/tcp has it: 32-bit words in this machine's order of bytes."""
+    """Return an address in the format of /proc/net/tcp: 32-bit words in this machine's byte order."""
     packed = socket.inet_pton(socket.AF_INET6 if ":" in ip else socket.AF_INET, ip.partition("%")[0])
     words = [packed[at : at + 4] for at in range(0, len(packed), 4)]
     return "".join(f"{memoryview(word).cast('I')[0]:08X}" for word in words)
 
 
 def _holders(inodes: set[str]) -> set[int]:
-    """Processes with a descriptor of one of these sockets."""
+    """Return the pids of processes that have one of these sockets open."""
     wanted = {f"socket:[{inode}]" for inode in inodes}
     found = set()
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():

@@ -1,4 +1,4 @@
-"""Figures as people read them."""
+"""Formatting of figures for people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def show_seconds(seconds: float) -> str:
-    """Three digits and a unit: ``1.23 ms``."""
+    """Format seconds with three digits and a unit: ``1.23 ms``."""
     if math.isinf(seconds):
         return "endless"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
@@ -25,8 +25,8 @@ def show_seconds(seconds: float) -> str:
 
 
 def show_share_beyond(share: float, limit: float) -> str:
-    """A share that is more than ``limit``, with as many digits as it takes to see that: ``2.1%`` and not ``2%`` for
-    0.0207 if the limit is shown as 2%."""
+    """Format a share above ``limit`` with enough digits to show that: ``2.1%`` instead of ``2%`` for 0.0207, if the
+    limit is shown as 2%."""
     for digits in range(9):
         text = f"{share:.{digits}%}"
         if share <= limit or float(text.removesuffix("%")) > 100 * limit * (1 + 1e-12):
@@ -35,7 +35,7 @@ def show_share_beyond(share: float, limit: float) -> str:
 
 
 def show_columns(rows: Sequence[Sequence[str]], *, left: Collection[int] = (), indent: str = "") -> str:
-    """Lines with the cells of each column below each other, to the right but in the columns ``left``."""
+    """Return lines with aligned columns: right-aligned, except the columns ``left``."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""A rate of requests that changes in stages: how ``--stages 30s:100,1m:500,30s:0`` is read, and what it asks for."""
+"""Request rates that change in stages: parsing of ``--stages 30s:100,1m:500,30s:0``, and the resulting rates."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _STAGES_MAX = 1000
 
 @dataclass(frozen=True)
 class RateStage:
-    """A change of the rate, evenly within ``seconds`` to ``rate`` requests a second; at once if that is 0."""
+    """A linear change of the rate within ``seconds`` to ``rate`` requests per second; a jump if ``seconds`` is 0."""
 
     seconds: float
     rate: float
 
 
 def parse(text: str) -> tuple[RateStage, ...]:
-    """Read stages with commas between. Raises UsageError."""
+    """Parse comma-separated stages. Raises UsageError."""
     reader = Reader(text, "--stages")
     stages = [_stage(reader)]
     while reader.take(","):
@@ -51,7 +51,7 @@ def _stage(reader: Reader) -> RateStage:
 
 @dataclass(frozen=True)
 class Curve:
-    """The rate over the time: ``start`` requests a second at first, then what the stages say; the last one stays."""
+    """The rate over time: ``start`` requests per second, then the stages; the last rate remains."""
 
     start: float
     stages: tuple[RateStage, ...] = ()
@@ -62,7 +62,7 @@ class Curve:
         return sum(stage.seconds for stage in self.stages)
 
     def spans(self) -> list[tuple[float, float, float, float]]:
-        """Return begin, end, first and last rate of each stage that takes time."""
+        """Return (begin, end, first rate, last rate) of each stage that takes time."""
         found = []
         at, rate = 0.0, self.start
         for stage in self.stages:
@@ -83,7 +83,7 @@ class Curve:
         return area + max(0.0, rest) * (self.stages[-1].rate if self.stages else self.start)
 
     def mean(self, at: float, seconds: float) -> float:
-        """Return the mean rate of ``seconds`` from ``at`` on."""
+        """Return the mean rate in the ``seconds`` after ``at``."""
         return (self.requests(at + seconds) - self.requests(at)) / seconds if seconds else 0.0
 
     def text(self) -> str:

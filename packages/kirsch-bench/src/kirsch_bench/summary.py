@@ -72,7 +72,7 @@ def describe(load: Load) -> str:
 
 
 def warnings(result: Result) -> list[str]:
-    """Return the reasons to doubt the figures, a sentence each."""
+    """Return the reasons to doubt the figures, one sentence each."""
     found = [
         f"The generator {trouble}: this may be its limit and not the server's." for trouble in result.generator_troubles
     ]
@@ -83,7 +83,7 @@ def warnings(result: Result) -> list[str]:
     requested = result.rate_asked
     if result.load.hosts and re.fullmatch(r"localhost|127\..*|::1", result.load.target.host):
         found.append("The target is a loopback address, so each host measured a server of its own.")
-    # Without a host that was lost, the others' rate says nothing of the server.
+    # If a host was lost, the rate of the others says nothing about the server.
     if requested is not None and result.rate < requested * 0.95 and not (result.interrupted or result.troubles):
         found.append(
             f"The server answered {result.rate:,.0f} a second of the {requested:,.0f} asked for, so the queue grew for "
@@ -111,9 +111,9 @@ def warnings(result: Result) -> list[str]:
 
 
 def rate_drift(series: Sequence[Interval]) -> float | None:
-    """By which share of its mean the rate changed from the first to the last of five windows; None if it is steady, or
-    there is too little to tell. A line is fitted; what its error of two deviations covers is chance."""
-    # The last interval may be a rest.
+    """Return the change of the rate from the first to the last of five windows, as a share of its mean; None if it
+    is steady or there are too few data. A line is fitted; a change within two standard errors counts as chance."""
+    # The last interval may be incomplete.
     whole = [each.rate for each in series if each.seconds >= 0.9 * series[0].seconds]
     size = len(whole) // _WINDOWS
     if size < 2:
@@ -128,7 +128,7 @@ def rate_drift(series: Sequence[Interval]) -> float | None:
     residual = math.fsum((rate - mean - slope * (index - centre)) ** 2 for index, rate in enumerate(windows))
     error = math.sqrt(residual / (_WINDOWS - 2) / spread)
     drift = slope * (_WINDOWS - 1) / mean
-    # 3.18: Student's t for two deviations with three degrees of freedom.
+    # 3.18: Student's t for 95 % with three degrees of freedom.
     return drift if abs(drift) > _DRIFT and abs(slope) > 3.18 * error else None
 
 
@@ -210,7 +210,7 @@ def _left_out(result: Result) -> str:
 
 
 def stage_rows(result: Result) -> list[list[str]]:
-    """Return a table of the stages of the rate, with its head; the head alone if there are none."""
+    """Return a table of the stages of the rate with a header; only the header if there are none."""
     rows = [["", "rate", "asked/s", "answered/s", "failed", "dropped", "late", "p50", "p99", "max"]]
     for stage in result.stages():
         times = [stage.percentile(percent) for percent in (50, 99, 100)]
@@ -227,7 +227,7 @@ def stage_rows(result: Result) -> list[list[str]]:
 
 
 def host_rows(result: Result) -> list[list[str]]:
-    """Return a table of the hosts that made the load, with its head; the head alone if there are none."""
+    """Return a table of the hosts with a header; only the header if there are none."""
     rows = [["", "processes", "answered/s", "requests", "failed", "p50", "p99", "max", "began", "clock known to"]]
     first = min((host.started for host in result.hosts), default=0.0)
     for host in result.hosts:
@@ -266,7 +266,7 @@ def _errors(result: Result) -> str:
 
 
 def _table(title: str, rows: Sequence[Sequence[str]], left: tuple[int, ...] = (0,)) -> str:
-    """Return a table of text, the first row of which is its head; nothing if it has no other."""
+    """Return a table of text whose first row is the header; empty if there are no other rows."""
     return f"{title}\n{show_columns(rows, left=left, indent='  ')}" if len(rows) > 1 else ""
 
 

@@ -27,7 +27,7 @@ RATE = 500.0
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the subcommand with what follows its name, and return its exit status.
+    """Run the subcommand with the words after its name; return its exit status.
 
     Raises UsageError and StartupError, which :func:`kirsch.commands.cli.main` reports.
     """
@@ -48,11 +48,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _settings(servers: Sequence[str]) -> Settings:
-    """The settings that the application is served with. Those of the supervisor, such as ``--workers``, do nothing."""
+    """Return the settings for serving the application. Those of the supervisor, such as ``--workers``, have no
+    effect."""
     chosen = sources.read(servers)
     sources.require_application(chosen)
     if chosen.access_logfile:
-        # The time that writing takes is part of the profile; the lines are of no use.
+        # Writing the access log is part of the profile, but its lines are not needed.
         chosen = sources.read(["--access-logfile", os.devnull, *_without(servers, "--access-logfile")])
     return chosen
 
@@ -78,7 +79,7 @@ def _run(given: dict[str, Any], chosen: Settings) -> int:
     paths = {name: given[name] for name in ("json", "html", "prof") if name in given}
     if paths.get("prof") == "-":
         raise UsageError("--prof: a profile is no text; name a file")
-    # Relative to where the command was given, whatever --chdir says.
+    # Relative to the directory in which the command was run, regardless of --chdir.
     files = Files({name: path if path == "-" else os.path.abspath(path) for name, path in paths.items()})
     request = requests.Request(
         given["path"],
@@ -117,7 +118,7 @@ def _run(given: dict[str, Any], chosen: Settings) -> int:
     if measurement.requests and not profile.answer.trouble:
         staged = None
         if interface == "wsgi":
-            # An application that tells nothing of its stages is measured without what would listen to it.
+            # If the application reports no stages, measure it without the wrapper for them.
             asked = serving.Staged(app)
             serving.serve(
                 asked.application, chosen, serving.no_report, request.path, 64, lambda _, target: request.ask(target)

@@ -1,4 +1,4 @@
-"""The command line of ``kirsch profile``: its own flags, and what is left of it for the server's."""
+"""The flags of ``kirsch profile``; all other arguments belong to the server."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _BEFORE, _AFTER = ("read", "parse", "environ", "queue"), ("write", "other", "pee
 
 
 def text(profile: Profile) -> str:
-    """For a terminal."""
+    """Return the profile as text for a terminal."""
     parts = ["\n".join(_answered(profile))]
     if profile.times:
         parts += ["\n".join(_stages(profile)), "\n".join(_shares(profile))]
@@ -68,7 +68,7 @@ def _stages(profile: Profile) -> Iterator[str]:
 
 
 def _rows(profile: Profile) -> Iterator[tuple[str, Stage]]:
-    """Each stage of the table, those of the application indented below it."""
+    """Yield each stage of the table, with the application's stages indented below ``app``."""
     for name, stage in profile.stages.items():
         if name == "peer" and not stage.mean:
             continue

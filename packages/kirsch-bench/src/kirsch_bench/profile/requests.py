@@ -1,4 +1,4 @@
-"""The requests of a profile: one to see what the answer is, many for the stages, and one whose calls are followed."""
+"""The requests of a profile: one to see the response, many for the stages, and one whose calls are traced."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ANY_STATUS = range(100, 1000)
 
 
 class Request:
-    """The request that is profiled, each time the same. Raises bench's UsageError for a body that cannot be read."""
+    """The request that is profiled, always the same. Raises kirsch_bench's UsageError if its body cannot be read."""
 
     def __init__(
         self, path: str, method: str | None, data: str | None, headers: Sequence[tuple[str, str]], patience: float
@@ -38,11 +38,11 @@ class Request:
         self._body = None if made["body"] is None else base64.b64decode(made["body"])
 
     def plan(self, target: Target) -> tuple[dict[str, Any], ...]:
-        """For the native generator."""
+        """Return the request for the native generator."""
         return requests.single(target, profile="curl", headers=self._headers, method=self.method, data=self._data)
 
     def ask(self, target: Target) -> Answer:
-        """Send it once, on a connection of its own."""
+        """Send the request once, on a new connection."""
         http = Http(target, timeout=self._patience, profile="curl")
         # An empty Host in the plan removes the field, but this client cannot send a request without it.
         headers = {name: value for name, value in self.plan(target)[0]["fields"] if name.lower() != "host" or value}
@@ -84,7 +84,7 @@ class Measurement:
     quiet: bool
 
     def run(self, profile: Profile, staged: serving.Staged | None, server: Server, target: Target) -> None:
-        """Send the request ``requests`` times, to an application that :func:`ask` has had an answer of."""
+        """Send the request ``requests`` times, after :func:`ask`."""
         from kirsch_bench.measure import measure
         from kirsch_bench.plan import Load
         from kirsch_bench.progress import Display
@@ -109,12 +109,12 @@ class Measurement:
         if staged is not None:
             profile.spent = staged.spent[-len(profile.times) :] if profile.times else []
         if profile.driver == "threads" and (answered := result.answered + result.discarded["requests"]):
-            # This thread listens to the generator's process meanwhile: its time is not the server's.
+            # Subtract the time of this thread, which communicates with the generator's process.
             profile.worked = (worked - worked_here) / answered * 1e9
 
 
 def ask(request: Request, profile: Profile, _server: Server, target: Target) -> None:
-    """Send the request once, to see what the answer is."""
+    """Send the request once, to see the response."""
     profile.answer = request.ask(target)
 
 

@@ -1,4 +1,4 @@
-"""The results of a profile. Times in nanoseconds."""
+"""The results of a profile. Times are nanoseconds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ client."""
 
 @dataclass
 class Answer:
-    """The answer to a request: a status, or why there is none."""
+    """The response to a request: a status, or the reason why there is none."""
 
     status: int = 0
     length: int = 0
@@ -36,7 +36,7 @@ class Answer:
 
 @dataclass
 class Profile:
-    """All that was measured of one request."""
+    """All measurements of one request."""
 
     application: str
     method: str
@@ -65,7 +65,7 @@ class Profile:
 
     @property
     def went_well(self) -> bool:
-        """Return whether each request was answered, with no error and no less than the declared length."""
+        """Return whether each request was answered without an error and with the declared length."""
         return (
             200 <= self.answer.status < 400
             and not self.calls_trouble
@@ -75,13 +75,13 @@ class Profile:
 
     @property
     def other_answers(self) -> dict[str, int]:
-        """How many were answered otherwise than the first, by status."""
+        """Return the numbers of responses with another status than the first one, by status."""
         statuses = {} if self.result is None else self.result.statuses
         return {status: count for status, count in statuses.items() if status != str(self.answer.status)}
 
     @property
     def stages(self) -> dict[str, Stage]:
-        """Each stage, and ``total`` without the client's time."""
+        """Return each stage, and ``total`` without the client's time."""
         if not self.times:
             return {}
         spent = {name: [times[0][index] for times in self.times] for index, name in enumerate(_native.STAGES)}
@@ -93,8 +93,8 @@ class Profile:
 
     @property
     def application_stages(self) -> dict[str, Stage]:
-        """The parts of the stage ``app``, if the application tells of them. ``rest`` is what is in none, such as
-        middleware and the clock itself: a mean alone, so that they add up to ``app``."""
+        """Return the parts of the stage ``app``, if the application reports them. ``rest`` is the time in none of
+        them, such as middleware and the clock itself; only its mean is known, as the difference to ``app``."""
         if not self.spent or not self.times:
             return {}
         whole = self.stages["total"].mean
@@ -106,13 +106,13 @@ class Profile:
 
     @property
     def worked_in_application(self) -> float:
-        """Processor time of the application for a request."""
+        """Return the mean CPU time of the application for a request."""
         return sum(times[1] for times in self.times) / len(self.times)
 
     @property
     def server(self) -> float:
-        """Return the server's part of a worker's time for a request: its processor time, or the time of its stages if
-        the processor time cannot be separated."""
+        """Return the server's part of the time for a request: its CPU time, or the time of its stages if the CPU
+        time cannot be separated."""
         if self.worked is not None:
             return max(0.0, self.worked - self.worked_in_application)
         stages = self.stages
@@ -120,13 +120,13 @@ class Profile:
 
     @property
     def server_share(self) -> float:
-        """Return the share of the server in the time in which a request is served, the application's time included."""
+        """Return the server's share of the time for a request, which includes the application's time."""
         took = self.server + self.stages["app"].mean
         return self.server / took if took else 0.0
 
     @property
     def server_share_at_rate(self) -> float:
-        """Of a worker's time, at so many requests a second."""
+        """Return the share of a worker's time that the server uses at ``rate`` requests per second."""
         return self.server * self.rate / 1e9
 
     def marshalled(self) -> bytes:
@@ -144,7 +144,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage over all requests."""
+    """Statistics of one stage over all requests."""
 
     mean: float
     p50: int
@@ -153,12 +153,12 @@ class Stage:
 
     @classmethod
     def of(cls, values: Sequence[int], whole: float) -> Stage:
-        """Of the values and the mean of the whole."""
+        """Return the statistics of ``values``; ``whole`` is the mean of the whole time."""
         ordered = sorted(values)
         mean = sum(values) / len(values)
         return cls(mean, _quantile(ordered, 0.5), _quantile(ordered, 0.99), mean / whole if whole else 0.0)
 
 
 def _quantile(ordered: Sequence[int], share: float) -> int:
-    """Return the smallest value that so many do not exceed."""
+    """Return the smallest value that the share of values does not exceed."""
     return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]

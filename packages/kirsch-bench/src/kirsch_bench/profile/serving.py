@@ -1,4 +1,4 @@
-"""A server in this process, for as long as the requests of a profile take."""
+"""A server in this process that runs during the requests of a profile."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def serve(
     time_stages: int,
     ask: Callable[[Server, Target], Any],
 ) -> Any:
-    """Serve ``app`` in this thread, as a worker would, while ``ask`` runs in another one (under gevent: in another
-    greenlet), and return what that returns, or raise what it raises. Raises StartupError."""
+    """Serve ``app`` in this thread, like a worker, while ``ask`` runs in another thread (under gevent: another
+    greenlet). Return the result of ``ask``, or raise its exception. Raises StartupError."""
     server = bootstrap.make_server(app, chosen, report)
     server.config.time_stages = time_stages
     try:
@@ -70,7 +70,7 @@ def serve(
 
 
 def times(server: Server, expected: int) -> list[Times]:
-    """Return the times of ``expected`` requests, or of fewer if no more come; the last of them if there are more."""
+    """Return the times of ``expected`` requests: fewer if no more arrive, the last ones if there are more."""
     found: list[Times] = []
     until = time.monotonic() + _LATE_SECONDS
     while True:
@@ -81,8 +81,8 @@ def times(server: Server, expected: int) -> list[Times]:
 
 
 class Followed:
-    """An application whose calls are traced, one request after the other: ``application`` is what has to be served.
-    ``interface`` is ``wsgi`` or ``asgi``, or that of each where ``app`` is several."""
+    """An application whose calls are traced, one request at a time; serve ``application``. ``interface`` is ``wsgi``
+    or ``asgi``, or for several applications the interface of each."""
 
     def __init__(self, app: Application, interface: str) -> None:
         self._runs: list[Run] = []
@@ -114,13 +114,13 @@ class Followed:
         self._is_over.set()
 
     def last(self) -> Run | None:
-        """Return the last request that was traced. Waits for its end; None if it does not end in time."""
+        """Return the last traced request. Waits for its end; None if it does not end in time."""
         self._is_over.wait(_LATE_SECONDS)
         return self._runs[-1] if self._runs else None
 
 
 class StageClock:
-    """Nanoseconds of one request in each stage that the application tells of, by ``environ["kirsch.stage"]``."""
+    """The nanoseconds of one request in each stage that the application reports by ``environ["kirsch.stage"]``."""
 
     __slots__ = ("_at", "_stage", "spent")
 
@@ -130,7 +130,7 @@ class StageClock:
         self._at = 0
 
     def mark(self, stage: str) -> str:
-        """Begin ``stage``, and return the name of the one that ends; an empty one is before the first."""
+        """Begin ``stage``; return the name of the previous one, empty before the first."""
         now = time.perf_counter_ns()
         before = self._stage
         if before:
@@ -139,18 +139,18 @@ class StageClock:
         return before
 
     def start(self) -> None:
-        """The application runs, or goes on."""
+        """Start the clock: the application runs or continues."""
         self._at = time.perf_counter_ns()
 
     def stop(self) -> None:
-        """The application has returned: what follows is the server's time."""
+        """Stop the clock: the application has returned, and the server continues."""
         if self._stage:
             self.spent[self._stage] = self.spent.get(self._stage, 0) + time.perf_counter_ns() - self._at
 
 
 class Staged:
-    """A WSGI application, or several, that is asked to tell of its stages, as those of kirsch_web do: ``application``
-    has to be served."""
+    """One or several WSGI applications that are asked to report their stages, as those of kirsch_web do; serve
+    ``application``."""
 
     def __init__(self, app: Application) -> None:
         self.application = app.wrapped(self._of) if isinstance(app, Mounted) else self._of(app)
@@ -172,11 +172,11 @@ class Staged:
 
 
 def no_report(_level: int, _message: str, _error: BaseException | None = None) -> None:
-    """For a request that repeats one whose reports were printed."""
+    """Ignore a report, for a request that repeats one whose reports were printed."""
 
 
 class Reports:
-    """The server's reports, each printed once: many are the same for each request."""
+    """Prints each report of the server once, because many are repeated for each request."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
