@@ -1,7 +1,6 @@
-"""The target of the load: a URL or a Unix socket, resolved once, and only to machines that are the caller's own.
-
-A name is resolved here and the plan has its addresses: the generator connects to the addresses that were checked, and
-no process resolves again in the middle of a measurement.
+"""The target of the load: a URL or a Unix socket, resolved once, and only allowed on the caller's own machines. A name
+is resolved here, and the plan contains its addresses: the generator connects to the checked addresses, and no process
+resolves the name during a measurement.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from urllib.parse import urlsplit
 
 from kirsch_bench.errors import UnreachableError, UsageError
 
-# Loopback, private, link-local and unspecified. ipaddress.is_private says yes to more, e.g. to 192.0.0.0/24 and
-# 198.18.0.0/15, which can be another's machines.
+# Loopback, private, link-local and unspecified networks. ipaddress.is_private also includes others, such as
+# 192.0.0.0/24 and 198.18.0.0/15, which can be foreign machines.
 _OWN_NETWORKS = tuple(
     ipaddress.ip_network(network)
     for network in (
@@ -45,7 +44,7 @@ _TARGET = re.compile(r"/[!-\"$-~]*")
 
 @dataclass(frozen=True)
 class Target:
-    """One server. ``authority`` is what Host says; ``ips`` is empty where ``unix`` is a path."""
+    """One server. ``authority`` is the value of Host; ``ips`` is empty if ``unix`` is a path."""
 
     host: str
     port: int
@@ -59,14 +58,14 @@ class Target:
     """Whether the caller says that the host is theirs, whatever its address is."""
 
     def plan(self) -> dict[str, object]:
-        """Return the target as the native generator's plan has it."""
+        """Return the target in the form of the native generator's plan."""
         if self.unix:
             return {"host": self.authority, "unix": self.unix}
         addresses = [f"[{ip}]:{self.port}" if ":" in ip else f"{ip}:{self.port}" for ip in self.ips]
         return {"host": self.authority, "addresses": addresses}
 
     def connect(self, timeout: float = _CONNECT_SECONDS) -> socket.socket:
-        """A connection of our own, for clients that are not the native generator. Raises OSError."""
+        """Return a new connection, for clients other than the native generator. Raises OSError."""
         if self.unix:
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             sock.settimeout(timeout)
@@ -127,7 +126,7 @@ def parse(url: str, *, unix: str = "", own: bool = False, resolve: bool = True) 
 
 
 def check_path(path: str, origin: str) -> str:
-    """``path`` if it can stand in a request line as it is. Raises UsageError, which begins with ``origin``."""
+    """Return ``path``, if it is valid in a request line. Raises UsageError, whose message begins with ``origin``."""
     if not _TARGET.fullmatch(path):
         advice = (
             f"did you mean /{path}?" if re.fullmatch(r"[!-\"$-~]+", path) else "percent-encode it, without a fragment"
@@ -161,7 +160,7 @@ def require_answering(target: Target) -> Target:
 
 
 def where(target: Target) -> str:
-    """Its address in a few words."""
+    """Return the address in a few words."""
     if target.unix:
         return target.unix
     ips = ", ".join(target.ips)
@@ -191,7 +190,7 @@ def _with_scheme(url: str) -> str:
 
 
 def _split(url: str) -> tuple[str, int, str, str]:
-    """Host, port, authority and path with query."""
+    """Return host, port, authority, and path with query. Raises UsageError."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -210,7 +209,8 @@ def _split(url: str) -> tuple[str, int, str, str]:
 
 
 def _socket_address(path: str) -> str:
-    """unix(7): a name in the abstract namespace, which is written with @, begins with a NUL."""
+    """Return the socket address for a path; ``@`` begins an abstract name, for which the address begins with NUL
+    (unix(7))."""
     return f"\0{path[1:]}" if path.startswith("@") else path
 
 
@@ -234,7 +234,7 @@ def _resolve(host: str, port: int) -> tuple[str, ...]:
 
 
 def _ip(address: tuple[Any, ...]) -> str:
-    """With the number of its interface, where it means nothing without (RFC 4007)."""
+    """Return an IP address, with the number of its interface if it needs one (RFC 4007)."""
     ip = str(address[0]).partition("%")[0]
     return f"{ip}%{address[3]}" if len(address) == 4 and address[3] else ip
 

@@ -1,8 +1,8 @@
 """The thresholds of ``--fail-if``: conditions that make a run fail, at its end or as soon as they are true.
 
-``p99 > 50ms`` is judged by the result. ``p99 > 50ms abort`` is also judged by the figures so far, several times a
-second, and ends the run. ``abort after 10s`` begins with that after 10 seconds of measuring, because the first requests
-of a run say little.
+``p99 > 50ms`` is evaluated on the result. ``p99 > 50ms abort`` is also evaluated on the figures so far, several times a
+second, and ends the run. ``abort after 10s`` does so only after 10 seconds of measuring, because the first requests of
+a run are not representative.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _FIGURES = LATENCIES | COUNTS | {"errors"}
 
 @dataclass(frozen=True)
 class Threshold:
-    """One ``--fail-if``. ``abort_after`` in seconds of the measured time; None: it is judged at the end alone."""
+    """One ``--fail-if``. ``abort_after`` is in seconds of measured time; None: it is only evaluated at the end."""
 
     condition: Condition
     abort_after: float | None = None
 
     @property
     def judges_errors(self) -> bool:
-        """Whether it says how many errors are too many."""
+        """True if it limits the number or share of errors."""
         return self.condition.figure in ("errors", "failed", "dropped")
 
 
 def parse(text: str) -> Threshold:
-    """Read one. Raises UsageError."""
+    """Parse one threshold. Raises UsageError."""
     reader = Reader(text, "--fail-if")
     condition = reader.condition(_FIGURES, ("<", "<=", ">", ">="))
     abort_after = None
@@ -53,7 +53,7 @@ def parse(text: str) -> Threshold:
 
 @dataclass(frozen=True)
 class Judged:
-    """A threshold and its figure at the end of a run. ``is_crossed``: the run failed by it."""
+    """A threshold and its figure at the end of a run. ``is_crossed``: the run failed because of it."""
 
     threshold: Threshold
     value: float
@@ -63,13 +63,13 @@ class Judged:
 
     @property
     def text(self) -> str:
-        """The value, and whether it ended the run."""
+        """Return the value, and when the threshold ended the run if it did."""
         condition = self.threshold.condition
         aborted = "" if self.aborted_at is None else f"; it ended the run after {self.aborted_at:.1f} s"
         return f"{condition.name} is {condition.show(self.value)}{aborted}"
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, as plain data. An infinite value, of a latency without measurements, is None."""
+        """Return plain data. An infinite value, of a latency without measurements, becomes None."""
         condition = self.threshold.condition
         return {
             "condition": condition.text,
@@ -83,7 +83,7 @@ class Judged:
 
 
 def judge(thresholds: Sequence[Threshold], result: Figures, aborted: Aborted | None) -> list[Judged]:
-    """Return the verdict on each. One that ended the run is crossed, and its value is that of the moment."""
+    """Evaluate each threshold. The one that ended the run is crossed, with its value at that moment."""
     judged = []
     for threshold in thresholds:
         if aborted is not None and aborted.threshold is threshold:
@@ -132,7 +132,8 @@ class FiguresSoFar:
     """The measured time of each process."""
 
     def add(self, process: int, word: dict[str, Any]) -> None:
-        """Count what a process reports since its last report (``Progress`` in ``crates/load/src/result.rs``)."""
+        """Add the progress report of a process since its last report (``Progress`` in
+        ``crates/load/src/result.rs``)."""
         latest = word["latest"]
         if latest["warmup"]:
             return
@@ -151,23 +152,23 @@ class FiguresSoFar:
 
     @property
     def rate(self) -> float:
-        """Responses a second."""
+        """Responses per second."""
         return self.answered / self.elapsed if self.elapsed else 0.0
 
     @property
     def error_share(self) -> float:
-        """Of the requests that ended: failed or dropped."""
+        """The share of ended requests that failed or were dropped."""
         ended = self.latency.count + self.failed + self.dropped
         return (self.failed + self.dropped) / ended if ended else 0.0
 
     @property
     def is_empty(self) -> bool:
-        """Whether no request has ended yet."""
+        """True if no request has ended yet."""
         return not (self.latency.count or self.failed or self.dropped)
 
 
 class ThresholdWatch:
-    """Looks at a run while it goes on, and says when a threshold ends it."""
+    """Evaluates thresholds during a run, and decides when one ends it."""
 
     def __init__(self, thresholds: Sequence[Threshold]) -> None:
         self._aborting = [threshold for threshold in thresholds if threshold.abort_after is not None]
@@ -175,7 +176,7 @@ class ThresholdWatch:
         self.aborted: Aborted | None = None
 
     def hear(self, process: int, word: dict[str, Any]) -> bool:
-        """Count a report of a process. Returns True if the run is to end."""
+        """Add a progress report of a process. Return True if the run has to end."""
         if not self._aborting:
             return False
         self._figures.add(process, word)

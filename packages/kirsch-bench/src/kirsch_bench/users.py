@@ -1,4 +1,4 @@
-"""The virtual users of a load test, as many threads of this process; what they did comes back as samples.
+"""The virtual users of a load test: each is a thread of this process. Their actions are returned as samples.
 
 A cycle's time, the same for all processes of it (FunkLoad's stages)::
 
@@ -46,8 +46,8 @@ _EXAMPLES_MAX = 20
 def load(spec: str) -> tuple[type[LoadTest], str]:
     """Return the class and the name of the test that ``FILE.py:Class[.test]`` or ``module:Class[.test]`` names.
 
-    Where a class has one test, that is meant. Raises UsageError, which shows what there is, and Failure with the
-    traceback of a module that cannot be imported.
+    If the class has a single test, its name can be omitted. Raises UsageError, which lists the available names, and
+    Failure with the traceback of a module that cannot be imported.
     """
     module_name, _, rest = spec.partition(":")
     class_name, _, test_name = rest.partition(".")
@@ -79,7 +79,7 @@ def _import(name: str) -> Any:
         path = os.path.abspath(name)
         if not os.path.isfile(path):
             raise UsageError(f"{name}: there is no such file")
-        # As `python FILE.py` would: what lies beside the file can be imported.
+        # As for `python FILE.py`, modules in the directory of the file can be imported.
         sys.path.insert(0, os.path.dirname(path))
         spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
         assert spec is not None
@@ -100,7 +100,7 @@ def _import(name: str) -> Any:
 
 
 class Users:
-    """The virtual users of one process. ``job`` is what :func:`kirsch_bench.cycles.jobs` wrote."""
+    """The virtual users of one process. ``job`` is made by :meth:`kirsch_bench.cycles.CyclePlan.jobs`."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         self._job = job
@@ -113,7 +113,7 @@ class Users:
         self._stop = threading.Event()
 
     def run(self, start: float, progress: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-        """Run the cycle that begins at ``start`` (``time.monotonic()``), and return what the window saw."""
+        """Run the cycle that begins at ``start`` (``time.monotonic()``); return the measurements in the window."""
         job = self._job
         window_from = start + job["window_from"]
         window_to = window_from + job["seconds"]
@@ -240,7 +240,7 @@ class _Outcome(unittest.TestResult):
         self._note("failure", AssertionError("it was expected to fail, and did not"))
 
     def _note(self, kind: str, error: BaseException) -> None:
-        # The first is the cause; what tearDown makes of it is not.
+        # The first error is the cause; a later one in tearDown is not.
         if self.error is None:
             self.kind, self.error = kind, error
 
@@ -252,7 +252,7 @@ def _is_test(filename: str) -> bool:
 
 
 def _from_test(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback from the test's first frame on; what loaded it says nothing."""
+    """Return a traceback from the first frame of the test on; earlier frames are not useful."""
     while trace is not None and not (
         _is_test(trace.tb_frame.f_code.co_filename) and "importlib" not in trace.tb_frame.f_code.co_filename
     ):
@@ -266,7 +266,7 @@ def _words(error: BaseException) -> str:
 
 
 def _join(threads: list[threading.Thread], timeout: float) -> None:
-    """Wait until all have ended, but not longer than ``timeout``."""
+    """Wait until all threads have ended, at most ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
@@ -274,7 +274,7 @@ def _join(threads: list[threading.Thread], timeout: float) -> None:
 
 @contextlib.contextmanager
 def _setup(test: type[LoadTest], users: int) -> Iterator[None]:
-    """The class's own fixtures around the cycle."""
+    """A context manager that runs the fixtures of the class before and after the cycle."""
     if inspect.isabstract(test):
         raise UsageError(f"{test.__name__} is abstract")
     try:
@@ -295,7 +295,7 @@ def _setup(test: type[LoadTest], users: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _interrupt(stop: threading.Event) -> Iterator[None]:
-    """SIGINT sets ``stop`` meanwhile."""
+    """A context manager during which SIGINT sets ``stop``."""
     before = signal.signal(signal.SIGINT, lambda *_: stop.set())
     try:
         yield

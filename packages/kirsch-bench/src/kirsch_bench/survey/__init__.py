@@ -1,4 +1,4 @@
-"""``kirsch survey``: HTTP servers measured side by side such that the result can be believed.
+"""``kirsch survey``: comparative measurements of HTTP servers with reliable results.
 
 command.py        the command line, and the order of the work
 spec.py           the survey's file: servers, scenarios, interpreters, rounds

@@ -80,7 +80,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command with ``argv`` (default: the process's) and return its exit status."""
+    """Run the command with ``argv`` (default: the arguments of the process); return its exit status."""
     try:
         with _ended_by_signals():
             return _run(_parse(sys.argv[1:] if argv is None else argv))
@@ -144,7 +144,8 @@ _FLAGS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a survey as Ctrl-C does: with its servers ended and what it has reported."""
+    """A context manager during which SIGTERM and SIGHUP act like Ctrl-C, so that servers are ended and the report is
+    written."""
 
     def end(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -168,7 +169,7 @@ def _run(given: argparse.Namespace) -> int:
     if not given.file:
         raise UsageError("which file? `kirsch survey --example` prints one to begin with; --help tells more")
     survey = _survey(given)
-    _historical(survey)  # a mistake in it shows before anything is installed
+    _historical(survey)  # read now, to report a mistake before anything is installed
     folder = given.out or f"{survey.name}-results"
     if given.report:
         return _report_again(folder)
@@ -275,7 +276,7 @@ def _prepared(survey: Survey, candidates: Sequence[subjects.Candidate], venvs: V
 
 
 def _with_command(ready: Ready, survey: Survey) -> Ready:
-    """With how it is started, for the record."""
+    """Return ``ready`` with its start command, for the records."""
     scenario = next((each for each in survey.scenarios if ready.takes_part(each)), None)
     if ready.subject.absent:
         return ready
@@ -353,7 +354,7 @@ def _ceiling(key: tuple[str, str, str, int], rounds: Sequence[records.Round]) ->
 
 
 def _report(header: records.Header, rounds: Sequence[records.Round], folder: str) -> int:
-    """Text to standard output, the rest into the folder; the status."""
+    """Print the text report, write the others to the folder; return the exit status."""
     from kirsch_bench.survey import report
 
     Files({}).answer(report.text(header, rounds))

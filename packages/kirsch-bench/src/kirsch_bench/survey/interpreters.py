@@ -30,7 +30,7 @@ _PROBE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Interpreter:
-    """One that runs."""
+    """A working interpreter."""
 
     executable: str
     implementation: str
@@ -49,7 +49,7 @@ class Interpreter:
 
     @property
     def slug(self) -> str:
-        """For names of folders."""
+        """The label in a form for folder names."""
         return re.sub(r"[^a-z0-9.]+", "-", self.label.lower()).strip("-")
 
 
@@ -57,7 +57,7 @@ _probed: dict[str, Interpreter] = {}
 
 
 def probe(path: str) -> Interpreter:
-    """Ask an interpreter what it is. Raises UsageError if it does not run."""
+    """Run an interpreter to get its properties. Raises UsageError if it does not work."""
     if path not in _probed:
         try:
             done = subprocess.run(  # noqa: S603 - whatever the survey names
@@ -82,7 +82,7 @@ def probe(path: str) -> Interpreter:
 
 
 def find(name: str) -> Interpreter:
-    """``3.13``, ``python3.13``, ``pypy3`` or a path. Raises UsageError where there is none."""
+    """Find an interpreter by ``3.13``, ``python3.13``, ``pypy3`` or a path. Raises UsageError if there is none."""
     if os.sep in name:
         return probe(os.path.abspath(os.path.expanduser(name)))
     version = re.fullmatch(r"(?:python|cpython)?-?(\d+(?:\.\d+){0,2}t?)", name, re.IGNORECASE)
@@ -91,7 +91,7 @@ def find(name: str) -> Interpreter:
         try:
             found = probe(candidate)
         except UsageError:
-            # pyenv's shims are on PATH for versions that are not switched on.
+            # pyenv's shims are on PATH even for versions that are not activated.
             continue
         if not version or _has_version(found, wanted):
             return found
@@ -101,7 +101,7 @@ def find(name: str) -> Interpreter:
 
 
 def ours() -> Interpreter:
-    """Return the one that runs this."""
+    """Return the interpreter that runs this process."""
     return probe(sys.executable)
 
 

@@ -1,6 +1,5 @@
-"""Which processors serve and which make the load: on the same one, each would measure the other (seed S3.5).
-
-The two never share a core where the machine has cores enough: hyperthreads of one core slow each other down.
+"""Separate CPUs for servers and the load generator: on a common CPU, each would disturb the other (seed S3.5). If there
+are enough cores, they do not share a core either, because hyperthreads of one core slow each other down.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _GENERATORS_MAX = 2
 
 @dataclass(frozen=True)
 class Processors:
-    """By their numbers; empty if the system does not pin."""
+    """The numbers of the CPUs; empty if the system cannot pin processes."""
 
     server: tuple[int, ...] = ()
     generator: tuple[int, ...] = ()
@@ -29,26 +28,25 @@ class Processors:
     """A remark on the processors for readers of the results."""
 
     def as_json(self) -> dict[str, Any]:
-        """For the environment of the results."""
+        """Return the CPUs for the environment of the results."""
         return {"server": list(self.server), "generator": list(self.generator), "remark": self.remark}
 
     @contextlib.contextmanager
     def for_server(self) -> Iterator[None]:
-        """Run the processes that this thread starts meanwhile on the servers' processors."""
+        """A context manager: processes that this thread starts run on the servers' CPUs."""
         with _pinned(self.server):
             yield
 
     @contextlib.contextmanager
     def for_generator(self) -> Iterator[None]:
-        """This thread, what it starts, and threads it makes meanwhile run on the generator's."""
+        """A context manager: this thread, and processes and threads that it starts, run on the generator's CPUs."""
         with _pinned(self.generator):
             yield
 
 
 def choose(chosen: Mapping[str, tuple[int, ...]] | None, workers: int) -> Processors:
-    """Return the ``chosen`` ones, or so many for the servers as the server with the most ``workers`` has.
-
-    Raises UsageError for one that is not there or not ours.
+    """Return the ``chosen`` CPUs, or else as many for the servers as the largest number of ``workers``. Raises
+    UsageError for a CPU that does not exist or is not usable.
     """
     if not hasattr(os, "sched_setaffinity"):
         return Processors(remark="this system does not pin processes to processors")
@@ -69,14 +67,14 @@ def choose(chosen: Mapping[str, tuple[int, ...]] | None, workers: int) -> Proces
         server, rest = usable[:half], usable[half:]
         remark = "servers and generator are on hyperthreads of one core"
         return Processors(tuple(server), tuple(rest[:_GENERATORS_MAX]), remark)
-    # One thread of each core: a second one adds little and blurs much.
+    # One hyperthread of each core: a second one adds little performance and much noise.
     first = [core[0] for core in cores]
     count = max(1, min(workers, len(first) - 1))
     return Processors(tuple(first[:count]), tuple(first[count : count + _GENERATORS_MAX]))
 
 
 def _cores(usable: list[int]) -> list[list[int]]:
-    """Processors by the core that they are threads of."""
+    """Return the CPUs by core, as lists of hyperthreads."""
     cores: dict[str, list[int]] = {}
     for number in usable:
         try:

@@ -1,4 +1,4 @@
-"""How far a survey is, and when it will be over: one line on a terminal, a line for each round elsewhere."""
+"""The progress of a survey with its estimated end: one line on a terminal, otherwise a line for each round."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STARTING_SECONDS = 1.0
 
 
 class Progress:
-    """Of ``count`` rounds that are left."""
+    """The progress of the ``count`` remaining rounds."""
 
     def __init__(self, display: Display, survey: Survey, count: int) -> None:
         self._display = display
@@ -33,17 +33,17 @@ class Progress:
         self._name = ""
 
     def begin(self, turn: Turn) -> None:
-        """A round begins."""
+        """Show that a round begins."""
         self._begun = time.monotonic()
         self._name = f"{turn.ready.name}, {turn.scenario.record.name}, round {turn.number + 1}"
         self._display.show(f"{self._prefix()} {self._name}: starting")
 
     def loading(self, words: Sequence[dict[str, Any]]) -> None:
-        """It is under load."""
+        """Show the progress of the load in a round."""
         self._display.show(f"{self._prefix()} {self._name}: {load_line(words, None)}")
 
     def end(self, turn: Turn, measured: records.Round) -> None:
-        """A round is over."""
+        """Record the end of a round, and show it."""
         self._done += 1
         self._spent += time.monotonic() - self._begun
         if measured.failure:
@@ -53,7 +53,7 @@ class Progress:
 
     @property
     def left(self) -> float:
-        """Seconds, by what the rounds so far took."""
+        """Return the estimated remaining seconds, from the mean duration of the rounds so far."""
         each = self._spent / self._done if self._done else self._expected
         return each * (self._count - self._done)
 

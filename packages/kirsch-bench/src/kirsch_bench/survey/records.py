@@ -128,17 +128,17 @@ class Round:
 
     @property
     def processor_per_request(self) -> float:
-        """Seconds."""
+        """The server's CPU seconds per request."""
         return (self.user + self.system) / self.requests if self.requests else 0.0
 
     @property
     def front_per_request(self) -> float:
-        """Seconds."""
+        """The web server's CPU seconds per request."""
         return self.front / self.requests if self.requests else 0.0
 
 
 def as_json(record: Header | Round) -> dict[str, Any]:
-    """Plain data, with the kind of record."""
+    """Return a record as plain data, with its kind."""
     return {"kind": type(record).__name__.lower(), **dataclasses.asdict(record)}
 
 

@@ -48,7 +48,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Cell:
-    """One server under one scenario; times in seconds. ``rate`` None: nothing was measured."""
+    """The results of one server in one scenario. Times are seconds. ``rate`` None: nothing was measured."""
 
     key: Key
     label: str
@@ -76,8 +76,7 @@ class Cell:
 
     @property
     def failed_share(self) -> float:
-        """Of what was asked while it was measured: answered, or failed without an answer. A server may come to its
-        senses while it is warmed up."""
+        """The share of requests that failed during the measurement, without the warm-up."""
         failed = max(0, self.failed - self.errors.get(WARMING_UP, 0))
         answered_wrongly = sum(self.errors.get(kind, 0) for kind in _ANSWERED)
         asked = self.requests + max(0, failed - answered_wrongly)
@@ -86,7 +85,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Scene:
-    """A scenario with its servers, best first; those without figures last."""
+    """A scenario with its servers: the best first, those without figures last."""
 
     scenario: Scenario
     cells: tuple[Cell, ...]
@@ -121,7 +120,7 @@ class Sweep:
 
     @property
     def units(self) -> str:
-        """Of many."""
+        """The plural of the unit."""
         return self.unit if self.unit == "KiB" else f"{self.unit}s"
 
 
@@ -139,7 +138,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Needs:
-    """The needs of a server besides processor time. Bytes and seconds; None: not measured."""
+    """What a server needs besides CPU time. Bytes and seconds; None: not measured."""
 
     key: Key
     label: str
@@ -170,7 +169,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Results:
-    """All of it."""
+    """All results of a survey."""
 
     header: Header
     labels: dict[Key, str]
@@ -224,7 +223,7 @@ def is_open(scenario: Scenario) -> bool:
 
 
 def by_round(rounds: Iterable[Round], value: Callable[[Round], float]) -> dict[int, float]:
-    """A figure by its round, where it is one."""
+    """Return a figure by round, if it is positive and finite."""
     return {each.round: figure for each in rounds if (figure := value(each)) > 0 and math.isfinite(figure)}
 
 
@@ -342,7 +341,7 @@ def _cell(key: Key, label: str, rounds: Sequence[Round], ceilings: Mapping[int, 
 
 
 def _figure(values: Iterable[float]) -> Figure | None:
-    """Of those that are any."""
+    """Return the figure of the positive, finite values; None if there are none."""
     kept = [value for value in values if value > 0 and math.isfinite(value)]
     return statistics.figure(kept) if kept else None
 
@@ -529,8 +528,8 @@ def _works_hard(scene: Scene) -> bool:
 
 
 def _bodies(scene: Scene) -> str:
-    """The lengths of the responses, if they differ. A sample that is chunked counts its chunks' heads too, so it is
-    compared with nothing."""
+    """Return a sentence about the lengths of the responses, if they differ. A chunked sample includes the chunk
+    headers, so it is not compared."""
     bodies: dict[int, list[str]] = {}
     for cell in scene.measured:
         sample = next((each.response for each in cell.rounds if each.response.get("body") is not None), None)

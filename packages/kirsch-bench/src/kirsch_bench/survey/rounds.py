@@ -32,7 +32,7 @@ class Turn:
 
     @property
     def key(self) -> tuple[str, str, str, int]:
-        """As the records have it."""
+        """The key of the round in the records."""
         return self.ready.subject.server, self.ready.subject.python, self.scenario.record.name, self.number
 
 

@@ -49,7 +49,7 @@ _SIZES = {"hello": 12, "large": 100_000, "stream": 100_000, "slow": 12}
 
 
 class Interrupted(KeyboardInterrupt):
-    """The load was interrupted; the round does not count."""
+    """Raised if the load was interrupted; the round is not recorded."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Answer:
-    """A response as it came, for readiness and as a sample."""
+    """A received response, for readiness and as a sample."""
 
     status: int
     head: bytes
@@ -81,7 +81,7 @@ class Answer:
 def measure(
     ready: Ready, scenario: Scenario, number: int, conditions: Conditions, *, idle: bool, ceiling: float | None
 ) -> records.Round:
-    """Raises Interrupted, and Failure where this machine cannot make the load at all."""
+    """Run one round and return its record. Raises Interrupted, and Failure if this machine cannot generate the load."""
     blank = records.Round(ready.subject.server, ready.subject.python, scenario.record.name, number, time.time())
     directory = tempfile.mkdtemp(prefix="kirsch-survey-")
     server: Server | None = None
@@ -112,7 +112,7 @@ def measure(
 
 
 class NotReadyError(Exception):
-    """Why a server does not answer as it should, in one line."""
+    """Raised if a server does not respond correctly; the text is the reason in one line."""
 
 
 # ------------------------------------------------------------------------------------------------------------- starting
@@ -138,7 +138,7 @@ def _start(ready: Ready, scenario: Scenario, port: int, directory: str, processo
 
 
 def command_of(ready: Ready, scenario: Scenario) -> str:
-    """For the records: how it is started, with names in place of what changes."""
+    """Return the start command for the records, with placeholders for variable parts."""
     import shlex
 
     if ready.candidate is None:
@@ -166,7 +166,7 @@ def command_of(ready: Ready, scenario: Scenario) -> str:
 
 
 def _free_port() -> int:
-    """A port that is free now."""
+    """Return a port that is free now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", 0))
@@ -201,7 +201,7 @@ def _await_answer(server: Server, target: targets.Target, load: Load, patience: 
 
 
 def ask(target: targets.Target, load: Load, timeout: float) -> Answer:
-    """One request on a connection of its own, which ends with it. Raises OSError, and ValueError for what is no
+    """Send one request on a new connection, which is then closed. Raises OSError, and ValueError for an invalid
     response."""
     import base64
 
@@ -247,7 +247,7 @@ def _expected(got: bytearray) -> int:
 
 
 def _idle(server: Server, seconds: float) -> float:
-    """Return the share of a processor that it uses without requests."""
+    """Return the share of a CPU that the server uses without requests."""
     before, start = server.usage(), time.monotonic()
     time.sleep(seconds)
     after, spent = server.usage(), time.monotonic() - start
@@ -341,7 +341,7 @@ def _last_words(server: Server) -> str:
 
 
 def _errors(result: Result) -> dict[str, int]:
-    """By class, the dropped among them."""
+    """Return the numbers of errors by class, including dropped requests."""
     found: dict[str, int] = {}
     for error in result.errors:
         found[error["class"]] = found.get(error["class"], 0) + error["count"]
@@ -372,6 +372,6 @@ def _generator(result: Result, ceiling: float | None) -> dict[str, Any]:
 
 
 def cool_down(seconds: float) -> None:
-    """For sockets to be forgotten, and the processor to be itself again."""
+    """Wait for sockets to time out, and for the CPU to cool down."""
     with contextlib.suppress(InterruptedError):
         time.sleep(seconds)

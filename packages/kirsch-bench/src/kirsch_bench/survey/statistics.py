@@ -62,7 +62,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Figure:
-    """A value over ``rounds`` rounds, with its 95 % interval; None: it takes two rounds to have one."""
+    """A value over ``rounds`` rounds, with its 95 % interval; None if there are fewer than two rounds."""
 
     value: float
     interval: Interval | None
@@ -107,7 +107,8 @@ class Rank(Generic[Key]):
 
 
 def figure(values: Collection[float]) -> Figure:
-    """Of positive values, one for each round. Raises ValueError where there are none, or one is not positive."""
+    """Return the geometric mean of positive values, one for each round. Raises ValueError for no or non-positive
+    values."""
     if not values or min(values) <= 0:
         raise ValueError("a geometric mean is of positive values")
     logarithms = [math.log(value) for value in values]
@@ -120,14 +121,14 @@ def figure(values: Collection[float]) -> Figure:
 
 
 def mean(values: Collection[float]) -> Figure:
-    """Of values that may be nothing or negative: the arithmetic mean. Raises ValueError where there are none."""
+    """Return the arithmetic mean of values that may be 0 or negative. Raises ValueError if there are none."""
     if not values:
         raise ValueError("a mean is of values")
     return Figure(math.fsum(values) / len(values), _interval(list(values)), len(values))
 
 
 def compare(first: Mapping[int, float], second: Mapping[int, float]) -> Comparison | None:
-    """By the rounds that both have; None if there is none."""
+    """Compare two servers by their common rounds; None if there are none."""
     differences = _differences(first, second)
     if not differences:
         return None
@@ -158,7 +159,7 @@ def different(comparisons: Mapping[Key, Comparison]) -> set[Key]:
 
 
 def ranks(measured: Mapping[Key, Mapping[int, float]], *, higher_is_better: bool) -> list[Rank[Key]]:
-    """All that were measured at least once, best first."""
+    """Rank all servers that were measured at least once, the best first."""
     figures = {key: figure(list(rounds.values())) for key, rounds in measured.items() if rounds}
     order = sorted(figures, key=lambda key: figures[key].value, reverse=higher_is_better)
     pairs: dict[tuple[Key, Key], Comparison] = {}
@@ -201,7 +202,7 @@ def least_squares(points: Sequence[tuple[float, float]]) -> float | None:
 
 
 def student_tail(t: float, degrees: int) -> float:
-    """How likely Student's t is at least this far from 0, on either side."""
+    """Return the probability that Student's t is at least this far from 0, on either side."""
     if math.isinf(t):
         return 0.0
     return _incomplete_beta(degrees / 2, 0.5, degrees / (degrees + t * t))
@@ -209,7 +210,7 @@ def student_tail(t: float, degrees: int) -> float:
 
 @functools.cache
 def student_quantile(degrees: int, confidence: float = CONFIDENCE) -> float:
-    """How far from 0 Student's t is at most, in this share of cases."""
+    """Return the distance from 0 that Student's t does not exceed with this probability."""
     low, high = 0.0, 1.0
     while student_tail(high, degrees) > 1 - confidence:
         high *= 2
@@ -220,7 +221,7 @@ def student_quantile(degrees: int, confidence: float = CONFIDENCE) -> float:
 
 
 def _differences(first: Mapping[int, float], second: Mapping[int, float]) -> list[float]:
-    """Of logarithms, by the rounds that both have."""
+    """Return the differences of logarithms in the common rounds."""
     return [
         math.log(first[each] / second[each])
         for each in sorted(first.keys() & second.keys())
@@ -229,7 +230,7 @@ def _differences(first: Mapping[int, float], second: Mapping[int, float]) -> lis
 
 
 def _interval(values: Sequence[float]) -> Interval | None:
-    """Of their mean."""
+    """Return the confidence interval of the mean; None for fewer than two values."""
     count = len(values)
     if count < 2:
         return None
@@ -267,7 +268,7 @@ def _standard_error(values: Sequence[float], centre: float) -> float:
 
 
 def _exp(value: float) -> float:
-    """With two rounds an interval may be wider than floating point."""
+    """Return exp(value), limited: with two rounds an interval may exceed the range of floats."""
     return math.exp(min(value, 700.0))
 
 

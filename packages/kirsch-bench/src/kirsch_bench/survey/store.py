@@ -26,7 +26,7 @@ class Store:
     """One folder, held by one survey at a time."""
 
     def __init__(self, folder: str) -> None:
-        """Raises UsageError where the folder cannot be written to, or another survey is at it."""
+        """Open the folder. Raises UsageError if it is not writable, or another survey uses it."""
         self.folder = folder
         self.path = os.path.join(folder, NAME)
         self.remark = ""
@@ -44,7 +44,7 @@ class Store:
             raise UsageError(f"--out: another survey writes to {folder} now") from None
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.close()
@@ -75,7 +75,7 @@ class Store:
         return header, rounds
 
     def add(self, measured: records.Round) -> None:
-        """Raises Failure where it cannot be written; what was there stays whole."""
+        """Append a round. Raises Failure if it cannot be written; earlier rounds stay intact."""
         assert self._file is not None
         data = _line(measured)
         size = os.fstat(self._file.fileno()).st_size
@@ -91,7 +91,7 @@ class Store:
 
 
 def load(folder: str) -> tuple[records.Header, list[records.Round], str]:
-    """Header, rounds and what was amiss. Raises UsageError where there is no survey."""
+    """Return header, rounds, and a remark about damage. Raises UsageError if there is no survey."""
     path = os.path.join(folder, NAME)
     try:
         with open(path, "rb") as file:
@@ -175,7 +175,7 @@ def _of(header: records.Header, *path: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """As it comes out of a file."""
+    """Return a value as it would be read from the file."""
     return json.loads(json.dumps(value))
 
 

@@ -37,7 +37,7 @@ _KIRSCH_HOME = os.path.dirname(os.path.dirname(os.path.abspath(kirsch.__file__))
 
 @dataclass(frozen=True)
 class Candidate:
-    """A server and an interpreter, before anything is installed."""
+    """A server under an interpreter, before its installation."""
 
     server: Server
     interpreter: Interpreter | None
@@ -52,13 +52,13 @@ class Candidate:
 
     @property
     def python(self) -> str:
-        """As the records name it."""
+        """The name of the interpreter in the records."""
         return self.interpreter.label if self.interpreter else ""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A subject that can be started."""
+    """A subject that is ready to start."""
 
     subject: records.Subject
     candidate: Candidate | None
@@ -67,7 +67,7 @@ class Ready:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name for display."""
         return f"{self.subject.server}{f' ({self.subject.python})' if self.subject.python else ''}"
 
     def takes_part(self, scenario: Scenario) -> bool:
@@ -79,7 +79,7 @@ class Ready:
         return serves and self.candidate.server.takes_part(scenario)
 
     def command(self, scenario: Scenario, port: int, directory: str) -> list[str]:
-        """To start it with."""
+        """Return the command that starts the subject."""
         assert self.candidate is not None
         server, adapter = self.candidate.server, self.candidate.adapter
         speaks = "wsgi" if adapter.speaks == "own" else adapter.speaks
@@ -115,7 +115,7 @@ class Ready:
 
 
 def candidates(survey: Survey, pythons: Sequence[str]) -> list[Candidate]:
-    """Each server under each interpreter. Raises UsageError for an interpreter that is not found."""
+    """Return each server under each interpreter. Raises UsageError for an interpreter that is not found."""
     general = tuple(pythons) or survey.pythons
     found: list[Candidate] = []
     for server in survey.servers:
@@ -244,7 +244,7 @@ def prepare(candidate: Candidate, venvs: Venvs, tell: Callable[[str], None]) -> 
 
 
 def null() -> Ready:
-    """Return the bare loop."""
+    """Return the null server as a subject."""
     return Ready(records.Subject(NULL, "", NULL, options="a native loop that answers without looking"), None)
 
 

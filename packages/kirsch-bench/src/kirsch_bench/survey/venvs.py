@@ -40,7 +40,7 @@ print(json.dumps({each.metadata["Name"]: each.version for each in metadata.distr
 
 
 class InstallError(Exception):
-    """One line: why the packages are not there."""
+    """Raised if packages cannot be installed; the text is one line."""
 
 
 class Venvs:
@@ -90,7 +90,7 @@ class Venvs:
 
 
 def versions(python: str) -> dict[str, str]:
-    """Of all that is installed in an environment, without what installs. Empty where it does not tell."""
+    """Return the versions of the packages in an environment, without installers; empty if unknown."""
     try:
         done = subprocess.run(  # noqa: S603 - whatever the survey names
             [python, "-I", "-c", _VERSIONS],
@@ -112,12 +112,12 @@ def _default_folder() -> str:
 
 
 def _run(command: list[str]) -> None:
-    """Raises InstallError, with the last line of the program's output."""
+    """Run a command. Raises InstallError with the last line of its output."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     process = None
     try:
         with held():
-            # A session of its own: it can be ended with all that it started, a compiler for example.
+            # In a new session, so that all its children, such as a compiler, can be ended.
             process = subprocess.Popen(  # noqa: S603 - whatever the survey names
                 command,
                 stdin=subprocess.DEVNULL,
@@ -139,7 +139,7 @@ def _run(command: list[str]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """With all that it started."""
+    """Kill the process with all its children."""
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -158,7 +158,7 @@ def _last_error(output: str) -> str:
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[None]:
-    """One survey at a time makes an environment; the next finds it made."""
+    """A context manager that locks an environment: one survey creates it, and the next one finds it."""
     with open(path, "a", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

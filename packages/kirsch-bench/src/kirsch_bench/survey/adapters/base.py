@@ -20,7 +20,7 @@ APPLICATIONS = ("hello", "large", "stream", "echo", "sizer", "slow")
 
 @dataclass(frozen=True)
 class Launch:
-    """The arguments that a server is started with."""
+    """The parameters with which a server is started."""
 
     python: str
     """An interpreter with the server's packages; empty for a server that is no Python."""
@@ -44,16 +44,16 @@ class Launch:
     """Processes of a web server, each of which serves one request at a time; 0: as many as it has by default."""
 
     def script(self, name: str) -> str:
-        """A command that was installed beside the interpreter."""
+        """Return the path of a command that was installed beside the interpreter."""
         return os.path.join(os.path.dirname(self.python), name)
 
     @property
     def address(self) -> str:
-        """``host:port``."""
+        """The address as ``host:port``."""
         return f"{self.host}:{self.port}"
 
     def write(self, name: str, text: str) -> str:
-        """A file in ``directory``; returns its path. Raises OSError."""
+        """Write a file in ``directory``; return its path. Raises OSError."""
         path = os.path.join(self.directory, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as file:
@@ -63,20 +63,20 @@ class Launch:
 
 @dataclass(frozen=True)
 class Program:
-    """A program of the system's that has to be there, and what to install where it is not."""
+    """A required program of the system, and the package to install if it is missing."""
 
     names: tuple[str, ...]
     package: str
 
     def find(self) -> str | None:
-        """Its path; ``sbin`` is looked through too, which is often not on PATH."""
+        """Return the path of the program, or None. ``sbin`` is searched too, because it is often not on PATH."""
         path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
         return next(filter(None, (shutil.which(name, path=path) for name in self.names)), None)
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """One way of serving."""
+    """One kind of server: how it is installed and started."""
 
     name: str
     about: str
@@ -110,12 +110,12 @@ class Adapter:
 
     @property
     def is_python(self) -> bool:
-        """Return whether the server takes part once for each interpreter."""
+        """Return whether the server is measured under each interpreter."""
         return bool(self.interpreters)
 
 
 def launched(launch: Launch, server: str) -> list[str]:
-    """By ``runtime/survey_launch.py``."""
+    """Return the command of a server that ``runtime/survey_launch.py`` starts."""
     launcher = os.path.join(RUNTIME, "survey_launch.py")
     threads = str(launch.threads or 1)
     return [launch.python, launcher, server, launch.host, str(launch.port), launch.target, threads, *launch.extra]

@@ -1,7 +1,6 @@
 """Servers that are behind a web server, or are one: mod_wsgi in Apache, FastCGI behind lighttpd, files as they are.
 
-Nothing of the machine's own web servers is used but the programs: each is started with a configuration of its own, in
-a folder of its own, on a port of its own.
+Only the programs of the machine's web servers are used: each is started with its own configuration, folder and port.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def _mod_wsgi(launch: Launch) -> list[str]:
         launch.home,
     ]
     size = ["--processes", str(launch.workers), "--threads", str(launch.threads), "--max-clients", "128"]
-    # All of Apache's own processes from the start: one that it ends as superfluous takes its connections along.
+    # Start all of Apache's processes at once: one that it later ends as superfluous would close its connections.
     size += ["--initial-workers", "1", "--minimum-spare-workers", "1", "--maximum-spare-workers", "1"]
     serving = ["--host", launch.host, "--port", str(launch.port), "--callable-object", name, "--log-to-terminal"]
     return [*start, *serving, *size, *paths, "--working-directory", launch.home, *identity, *launch.extra]
@@ -106,7 +105,7 @@ def _write_page(launch: Launch) -> str:
 
 
 def let_in(folder: str) -> None:
-    """The user that the web server becomes."""
+    """Make a folder readable for the user of the web server."""
     os.chmod(folder, 0o755)  # noqa: S103 - it is ours alone to write to, all the same
 
 
@@ -170,7 +169,7 @@ MaxKeepAliveRequests 0
 
 
 def module_folder() -> str:
-    """Return the folder of Apache's modules, or where it is most often."""
+    """Return the folder of Apache's modules, or its most common path."""
     return next((each for each in MODULES if os.path.isdir(each)), MODULES[0])
 
 

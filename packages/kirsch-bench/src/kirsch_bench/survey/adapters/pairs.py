@@ -1,7 +1,6 @@
-"""An application server behind a web server: each ``BACK+FRONT`` of what both speak, such as ``kirsch-fastcgi+nginx``.
-
-They are connected by a Unix socket. Neither writes a log of requests. Apache is prefork, with as many children as the
-survey's file says, because that is what the founding document varies.
+"""An application server behind a web server: each combination ``BACK+FRONT`` with a common protocol, such as
+``kirsch-fastcgi+nginx``. A Unix socket connects them. Neither writes an access log. Apache is prefork, with as many
+children as the survey's file says, because that is what the founding document varies.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def _uwsgi(launch: Launch, path: str) -> list[str]:
 def _gunicorn(*options: str) -> Callable[[Launch, str], list[str]]:
     def command(launch: Launch, path: str) -> list[str]:
         size = ["-w", str(launch.workers), "-k", "gthread", "--threads", str(launch.threads)]
-        # Idle connections of the web server are its to close.
+        # Let the web server close idle connections.
         start = [launch.python, "-m", "gunicorn", *size, "--keep-alive", "75", "--umask", "0", *options]
         return [*start, "-b", f"unix:{path}", *launch.extra, launch.target]
 
@@ -155,7 +154,7 @@ def _nginx(launch: Launch, back: Back, path: str) -> list[str]:
         "uwsgi": "include /etc/nginx/uwsgi_params; uwsgi_pass back;",
         "scgi": "include /etc/nginx/scgi_params; scgi_pass back;",
     }[back.speaks]
-    # A process of php-fpm that has a connection serves nothing else: kept ones would take all of them.
+    # A php-fpm process serves only its own connection, so that kept connections would occupy all processes.
     keeps = back.is_python and back.speaks in ("http", "fastcgi")
     if not keeps:
         passed = passed.replace("fastcgi_keep_conn on", "fastcgi_keep_conn off")
@@ -184,7 +183,7 @@ http {{
 
 
 def _apache(launch: Launch, back: Back | None, path: str) -> list[str]:
-    """Prefork; ``back`` None: with PHP inside."""
+    """Return the command of Apache with prefork; ``back`` None: with PHP in Apache itself."""
     scheme = {"http": "http", "http-closed": "http", "fastcgi": "fcgi", "uwsgi": "uwsgi", "scgi": "scgi"}
     modules = {"http": "proxy_http", "http-closed": "proxy_http", "fastcgi": "proxy_fcgi"}
     loaded = ["mpm_prefork", "authz_core"]
@@ -247,7 +246,7 @@ http://{launch.address} {{
 }}
 """
     command = [found(_CADDY), "run", "--adapter", "caddyfile", "--config", launch.write("Caddyfile", text)]
-    # It keeps its state below a home, which the server that measures may not have.
+    # Caddy stores its state in the home directory, which the user of the survey may lack.
     return ["env", f"HOME={launch.directory}", f"XDG_DATA_HOME={launch.directory}", *command]
 
 
@@ -282,7 +281,7 @@ _EVERYTHING = ("http", "http-closed", "fastcgi", "uwsgi", "scgi")
 _FRONTS = {
     "nginx": (NGINX, _nginx, _EVERYTHING),
     "apache": (APACHE, _apache, _EVERYTHING),
-    # It keeps no connections.
+    # lighttpd does not keep connections to an HTTP server.
     "lighttpd": (LIGHTTPD, _lighttpd, ("http-closed", "fastcgi", "uwsgi", "scgi")),
     "caddy": (_CADDY, _caddy, ("http", "http-closed", "fastcgi")),
     "haproxy": (_HAPROXY, _haproxy, ("http", "http-closed", "fastcgi")),
@@ -313,7 +312,7 @@ def _pair(back: Back, front: Callable[[Launch, Back, str], list[str]]) -> Callab
 
 
 def _at_home(launch: Launch, words: list[str]) -> list[str]:
-    """In the folder of the application's modules."""
+    """Return a command that runs ``words`` in the folder of the application's modules."""
     return ["/bin/sh", "-c", f"cd {shlex.quote(launch.home or '.')} && exec {shlex.join(words)}"]
 
 

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 def bjoern(host: str, port: int, load: Load, threads: int) -> None:
-    """One thread, libev."""
+    """Run bjoern: one thread, libev."""
     importlib.import_module("bjoern").run(load(), host, port)
 
 
 def fastpysgi(host: str, port: int, load: Load, threads: int) -> None:
-    """One thread, libuv."""
+    """Run FastPySGI: one thread, libuv."""
     importlib.import_module("fastpysgi").run(load(), host, port)
 
 
 def cheroot(host: str, port: int, load: Load, threads: int) -> None:
-    """A pool of threads."""
+    """Run cheroot: a pool of threads."""
     _keep_connections()
     importlib.import_module("cheroot.wsgi").Server((host, port), load(), numthreads=threads).start()
 
@@ -84,13 +84,13 @@ def cherrypy(host: str, port: int, load: Load, threads: int) -> None:
 
 
 def gevent(host: str, port: int, load: Load, threads: int) -> None:
-    """A greenlet for each connection."""
+    """Run gevent.pywsgi: a greenlet for each connection."""
     importlib.import_module("gevent.monkey").patch_all()
     importlib.import_module("gevent.pywsgi").WSGIServer((host, port), load(), log=None).serve_forever()
 
 
 def eventlet(host: str, port: int, load: Load, threads: int) -> None:
-    """A green thread for each connection."""
+    """Run eventlet: a green thread for each connection."""
     package = importlib.import_module("eventlet")
     package.monkey_patch()
     listener = package.listen((host, port), backlog=2048)
@@ -98,7 +98,7 @@ def eventlet(host: str, port: int, load: Load, threads: int) -> None:
 
 
 def twisted(host: str, port: int, load: Load, threads: int) -> None:
-    """A pool of threads behind a reactor."""
+    """Run Twisted's WSGI resource: a pool of threads behind a reactor."""
     reactor = importlib.import_module("twisted.internet.reactor")
     web = importlib.import_module("twisted.web.server")
     wsgi = importlib.import_module("twisted.web.wsgi")
@@ -109,7 +109,7 @@ def twisted(host: str, port: int, load: Load, threads: int) -> None:
 
 
 def twisted_resource(host: str, port: int, load: Load, threads: int) -> None:
-    """twisted.web's own kind of page, in the reactor's thread. MODULE:APP only names the page."""
+    """Run a resource of twisted.web in the reactor's thread. MODULE:APP only names the page."""
     reactor = importlib.import_module("twisted.internet.reactor")
     web = importlib.import_module("twisted.web.server")
     resource = importlib.import_module("twisted.web.resource")
@@ -127,12 +127,12 @@ def twisted_resource(host: str, port: int, load: Load, threads: int) -> None:
 
 
 def tornado(host: str, port: int, load: Load, threads: int) -> None:
-    """Its bridge to WSGI: one thread, one call after the other."""
+    """Run Tornado's WSGI container: one thread, one call at a time."""
     _tornado(host, port, importlib.import_module("tornado.wsgi").WSGIContainer(load()))
 
 
 def tornado_handler(host: str, port: int, load: Load, threads: int) -> None:
-    """Its own kind of page. MODULE:APP only names the page."""
+    """Run a handler of Tornado. MODULE:APP only names the page."""
     web = importlib.import_module("tornado.web")
     body = _static_body()
 
@@ -145,7 +145,7 @@ def tornado_handler(host: str, port: int, load: Load, threads: int) -> None:
 
 
 def wsgiref(host: str, port: int, load: Load, threads: int) -> None:
-    """The standard library's: one connection after the other, HTTP/1.0."""
+    """Run wsgiref of the standard library: one connection at a time, HTTP/1.0."""
     simple_server = importlib.import_module("wsgiref.simple_server")
 
     class Handler(simple_server.WSGIRequestHandler):  # type: ignore[name-defined,misc,unused-ignore]
@@ -165,7 +165,8 @@ def flup(host: str, port: int, load: Load, threads: int) -> None:
 
 
 def flup_limited(host: str, port: int, load: Load, threads: int) -> None:
-    """The same with the founding document's limits: connections beyond these threads are closed unread."""
+    """Do the same as ``flup`` with the founding document's limits: connections beyond these threads are closed
+    unread."""
     server = importlib.import_module("flup.server.fcgi").WSGIServer
     server(load(), minSpare=threads, maxSpare=threads, maxThreads=threads).run()
 
@@ -193,7 +194,7 @@ def _static_body() -> bytes:
 
 
 def main() -> None:
-    """Start one."""
+    """Start the server that the arguments name."""
     server, host, port, target, threads = sys.argv[1:6]
     sys.path.insert(0, os.getcwd())
 
