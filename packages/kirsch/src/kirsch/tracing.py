@@ -1,10 +1,11 @@
-"""Spans of requests for OpenTelemetry (``--otel``): read from and passed on by W3C trace context, exported by OTLP.
+"""Spans of requests for OpenTelemetry (``--otel``): parents are read from W3C trace context, spans are exported by
+OTLP.
 
-The native server decides which requests are sampled (``crates/gateway/src/sampling.rs``), and nothing here runs for the
-others: their current span is a :class:`_NotSampled`, which the contexts of requests have from the beginning.
-``opentelemetry-sdk`` makes the spans; docs/tracing.md describes them.
+The native server decides which requests are sampled (``crates/gateway/src/sampling.rs``), and no code here runs for the
+others: their current span is a :class:`_NotSampled`, which is set in the contexts of requests from the start.
+``opentelemetry-sdk`` creates the spans; docs/tracing.md describes them.
 
-The SDK's own ``BatchSpanProcessor`` is not used: it drops spans without counting them, and its thread is lost in
+The SDK's own ``BatchSpanProcessor`` is not used: it drops spans without counting them, and its thread does not exist in
 children that the application forks.
 """
 
@@ -44,10 +45,10 @@ if TYPE_CHECKING:
 
 _REPORT_SECONDS = 60.0
 
-# The count of the requests of this context, if its thread or greenlet calls a WSGI application.
+# The request counter of this context, if its thread or greenlet calls a WSGI application.
 _count: ContextVar[RequestCount | None] = ContextVar("kirsch_request_count", default=None)
 
-# The span context of the request that is not sampled, with the number of the request.
+# The span context of the current unsampled request, with the request's number.
 _not_sampled: ContextVar[tuple[int, SpanContext] | None] = ContextVar("kirsch_not_sampled", default=None)
 
 _exemplar_lock = threading.Lock()
@@ -56,12 +57,12 @@ _propagator = TraceContextTextMapPropagator()
 
 
 class Tracing:
-    """The tracing of one process. ``report`` receives how many spans were lost."""
+    """The tracing of one process. ``report`` is called with the number of lost spans."""
 
     def __init__(self, report: Report) -> None:
         sampler, self.bound = _sampling()
         self._exporting: _Exporting | None = None
-        # An application that has set up the SDK itself keeps its exporters and its sampler.
+        # If the application has set up the SDK itself, its exporters and its sampler are used.
         provider = trace.get_tracer_provider()
         if not isinstance(provider, TracerProvider):
             provider = TracerProvider(sampler=sampler)
@@ -69,17 +70,18 @@ class Tracing:
             provider.add_span_processor(self._exporting)
             trace.set_tracer_provider(provider)
         elif provider.sampler.get_description() != sampler.get_description():
-            self.bound = 1 << 64  # it decides about every request
-        # The provider has one tracer of a name. Requests that were drawn have another one.
+            self.bound = 1 << 64  # the sampler decides about every request
+        # The provider returns one tracer for a name, so sampled requests use another tracer.
         self._tracer = provider.get_tracer("kirsch")
         self._tracer_of_drawn = copy(self._tracer)
         if self.bound < 1 << 64:
             self._tracer_of_drawn.id_generator = _SampledIds(self.bound)  # type: ignore[attr-defined]  # it is the SDK's
-        # Server.queue_wait, once there is a server.
+        # Replaced by Server.queue_wait when the server exists.
         self.queue_wait: Callable[[object], float | None] = lambda _request: None
 
     def wrapped(self, app: Callable[..., Any], interface: str) -> Callable[..., Any]:
-        """Return ``app`` with a span around each sampled request. Contexts of ASGI requests are copies of this one."""
+        """Return an application that calls ``app`` with a span around each sampled request. Contexts of ASGI
+        requests are copies of the current one."""
         seed = random.getrandbits(64)
         if interface == "asgi":
             app = application(app)
@@ -93,12 +95,12 @@ class Tracing:
         return _RequestSpan(tracer, fields, attributes, self.queue_wait(request))
 
     def shutdown(self) -> None:
-        """Export what is left, for a few seconds at most."""
+        """Export the remaining spans, for a few seconds at most."""
         if self._exporting is not None:
             self._exporting.shutdown()
 
     def _enter(self) -> RequestCount:
-        """Prepare the context of a thread or greenlet for requests that are not sampled."""
+        """Prepare the context of a thread or greenlet for unsampled requests."""
         count = RequestCount()
         context.attach(_NotSampled(count, self.bound).as_context())
         _count.set(count)
@@ -129,7 +131,7 @@ class Tracing:
         except BaseException as error:
             request.end(error)
             raise
-        # A list is written by the engine afterwards, and so is a file: neither is to become an iterator.
+        # The engine writes a list or a file after the call: do not wrap it in an iterator.
         if isinstance(body, (list, tuple, environ.get("wsgi.file_wrapper", list))):
             request.end()
             return body
@@ -165,7 +167,7 @@ class Tracing:
         fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         request = self._span(fields, lambda: _asgi_attributes(scope, fields), scope)
         scope.setdefault("extensions", {})["kirsch.trace"] = {"traceparent": request.traceparent}
-        scope["kirsch.traceparent"] = request.traceparent  # for the access log, as in an environ
+        scope["kirsch.traceparent"] = request.traceparent  # for the access log, which reads the environ or scope
 
         async def send_traced(message: dict[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -186,9 +188,8 @@ class Tracing:
 
 
 class _RequestSpan:
-    """The span of one request. As a context manager it is the current span, and its time is the application's.
-
-    ``queued`` is how many seconds the request has waited in the queue; None: that was not measured.
+    """The span of one request. While used as a context manager, it is the current span and measures the application's
+    time. ``queued`` is how many seconds the request has waited in the queue, or None if that was not measured.
     """
 
     def __init__(
@@ -214,7 +215,7 @@ class _RequestSpan:
 
     @property
     def traceparent(self) -> str:
-        """The value of a traceparent field for requests that the application makes."""
+        """The value of the traceparent field for requests that the application sends."""
         fields: dict[str, str] = {}
         _propagator.inject(fields, self._context)
         return fields.get("traceparent", "")
@@ -247,7 +248,7 @@ class _RequestSpan:
 
 
 class _TracedBody:
-    """The body of a WSGI response that is made part by part. The span ends when it is closed."""
+    """The iterable body of a WSGI response. The span ends when the body is closed."""
 
     def __init__(self, body: Iterable[bytes], request: _RequestSpan) -> None:
         self._body = body
@@ -316,7 +317,7 @@ def _asgi_attributes(scope: dict[str, Any], fields: dict[str, str]) -> dict[str,
 def _sampling() -> tuple[Sampler, int]:
     """Return OpenTelemetry's sampler, and how many of 2^64 draws are sampled if a request names no trace.
 
-    Raises ValueError for variables that are wrong.
+    Raises ValueError if an environment variable is wrong.
     """
     name = os.environ.get("OTEL_TRACES_SAMPLER", "parentbased_always_on").strip().lower()
     kind = name.removeprefix("parentbased_")
@@ -337,7 +338,7 @@ def _sampling() -> tuple[Sampler, int]:
 
 
 class _SampledIds(RandomIdGenerator):
-    """Ids of traces of which ``TraceIdRatioBased`` samples each: the draw was made before."""
+    """A generator of trace ids that ``TraceIdRatioBased`` samples, because the request was already selected."""
 
     def __init__(self, bound: int) -> None:
         self._bound = bound
@@ -347,10 +348,8 @@ class _SampledIds(RandomIdGenerator):
 
 
 class _NotSampled(trace.NonRecordingSpan):
-    """The current span of all requests that are not sampled.
-
-    The ids of its span context are those of this request. They are made when something asks for them, such as a
-    request that the application makes itself.
+    """The current span of all unsampled requests. Its span context has the ids of the current request, which are
+    created when they are read, for example for a request that the application sends.
     """
 
     def __init__(self, count: RequestCount | None, bound: int) -> None:
@@ -372,7 +371,8 @@ class _NotSampled(trace.NonRecordingSpan):
 
 
 class _Exporting(SpanProcessor):
-    """Exports spans in a thread of its own, which no request waits for. Spans that find no room are dropped."""
+    """A span processor that exports in its own thread, so that no request waits. Spans are dropped if its queue is
+    full."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -394,7 +394,8 @@ class _Exporting(SpanProcessor):
         if not span.context.trace_flags.sampled:
             return
         if self._pid != os.getpid():
-            # A child that the application has forked has neither this thread nor its spans.
+            # This is a child that the application has forked: it has no exporting thread, and the queued spans are the
+            # parent's.
             self._start()
         try:
             self._queue.put_nowait(span)
@@ -414,7 +415,7 @@ class _Exporting(SpanProcessor):
             self._report_dropped()
 
     def _run(self) -> None:
-        # Libraries that are instrumented make no spans of the export itself.
+        # Instrumented libraries must not create spans for the export itself.
         context.attach(context.set_value("suppress_instrumentation", True))
         has_ended = False
         while not has_ended:
@@ -430,7 +431,7 @@ class _Exporting(SpanProcessor):
         self._exporter.shutdown()  # type: ignore[no-untyped-call]  # so it is in the library
 
     def _next_batch(self) -> tuple[list[ReadableSpan], bool]:
-        """Wait for spans. Return them, and whether they are the last ones."""
+        """Wait for spans. Return them, and whether they are the last batch."""
         batch: list[ReadableSpan] = []
         deadline = None
         while len(batch) < self._batch:

@@ -28,12 +28,10 @@ if TYPE_CHECKING:
             """Remember the calling thread or greenlet: it is going to serve."""
 
         def start_up(self) -> None:
-            """Start what must run before the server serves, such as a lifespan. Raises an exception if serving is
-            impossible."""
+            """Start what must run before serving, such as a lifespan. Raises if serving is impossible."""
 
         def begin_stop(self, timeout: float) -> None:
-            """Begin the stop of the server: calls may run for ``timeout`` more seconds. Called in any thread or
-            signal handler."""
+            """Begin to stop: calls may run for ``timeout`` more seconds. In any thread or signal handler."""
 
         def run(self, native: NativeServer) -> None:
             """Serve until the native server has stopped."""
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
             """Shut down what :meth:`start_up` has started, even if the server has not served."""
 
         def leave_in_child(self) -> None:
-            """In a child that the application has forked: arrange that it exits when the application's code returns."""
+            """In a forked child: arrange that it exits when the application's code returns."""
 
         def is_inside(self) -> bool:
             """Return whether the caller runs inside the server, so that waiting for its end would block for ever."""
@@ -55,8 +53,7 @@ if TYPE_CHECKING:
             """Wake the callers of :meth:`wait`: the server has ended and released everything."""
 
         def stacks(self, calls: Iterable[Call]) -> dict[int, Stack]:
-            """Return the application's stack of each call, by call number; empty for a call that has none. In any
-            thread."""
+            """Return the application's stack of each call, by number; empty if it has none. In any thread."""
 
         def interrupt(self, calls: Iterable[Call]) -> None:
             """Raise RequestTimeout in each of ``calls`` that has not ended. Called in a thread outside of the
