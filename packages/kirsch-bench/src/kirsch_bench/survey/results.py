@@ -138,7 +138,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a server needs besides CPU time. Bytes and seconds; None: not measured."""
+    """The needs of a server besides CPU time. Bytes and seconds; None: not measured."""
 
     key: Key
     label: str
