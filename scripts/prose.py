@@ -16,8 +16,8 @@ FOLDERS = ("crates", "fuzz/src", "fuzz/fuzz_targets", "packages", "prototypes/ht
 # Phrase -> (the pattern of a comment that contains it, the number that may be left).
 PHRASES = {
     "begins with What": (r"^(What|Whom?) ", 0),
-    "begins with Until it, None where, Those that": (r"^(Until it|None where|Those (that|who|which))\b", 1),
-    "is told": (r"\b(is|are|was|were) told\b", 1),
+    "begins with Until it, None where, Those that": (r"^(Until it|None where|Those (that|who|which))\b", 0),
+    "is told": (r"\b(is|are|was|were) told\b", 0),
     "but for": (r"\bbut for\b", 0),
     "has its turn": (r"\b(has|have|had) (its|their) turn\b", 0),
 }

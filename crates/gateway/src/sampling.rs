@@ -35,7 +35,7 @@ struct WsgiContext {
     enter: Object,
 }
 
-/// See the stub.
+/// Counts the WSGI requests of one context that were not sampled, so that the spans made later in that context differ.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct RequestCount {
     number: AtomicU64,
@@ -48,7 +48,7 @@ impl RequestCount {
         Self { number: AtomicU64::new(0) }
     }
 
-    /// See the stub.
+    /// Returns the count.
     #[getter]
     fn number(&self) -> u64 {
         self.number.load(Ordering::Relaxed)
@@ -110,7 +110,8 @@ fn names_trace(scope: &Bound<'_, PyDict>) -> PyResult<bool> {
     }))
 }
 
-/// See the stub.
+/// Returns a callable that passes each call on to `traced` if its request is sampled, and to `application` otherwise.
+/// `_native.pyi` describes the arguments.
 #[pyfunction]
 #[pyo3(signature = (application, traced, bound, seed, variable = None, enter = None, /))]
 pub(crate) fn sampled(

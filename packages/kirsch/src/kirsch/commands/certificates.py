@@ -59,8 +59,8 @@ def _troubles(acme: AcmeFiles, now: float) -> Iterator[str]:
     for name in acme.names:
         entry: dict[str, Any] = entries.get(name, {})
         if name in present and "renew_at" in entry:
-            why = "as the authority wishes" if "window" in entry else "after most of its lifetime"
-            print_output(f"{name}\n  renewed at {_time(entry['renew_at'])}, {why}")
+            why = "as the authority suggests" if "window" in entry else "after most of its lifetime"
+            print_output(f"{name}\n  will be renewed at {_time(entry['renew_at'])}, {why}")
         if "error" in entry:
             again = f"; the next attempt is at {_time(entry['not_before'])}" if entry["not_before"] > now else ""
             yield f"{name}\n  FAILED {entry['failures']} times: {entry['error']}{again}"
