@@ -42,13 +42,14 @@ if TYPE_CHECKING:
 # The tests of these files start servers or commands again and again. `make test` runs the first test of each; the slow
 # tests have them all; those on other interpreters have them with two drivers, one for each interface.
 COSTLY = {
-    "asgi_reports", "asgi_waiting", "blocked_logs", "certificates", "check", "client_socket", "compression",
-    "connection_balance", "deploy_docs", "disconnected", "distributions", "end_of_connection", "engines", "exit",
-    "fairness", "forks", "gateway_errors", "gateways", "gevent", "groups", "hooks", "http2_ends",
-    "http2_versions", "log_config", "logs", "native_scoreboard", "one_declaration", "proxies", "proxy_protocol",
-    "pytest_plugin", "quarantine", "racing", "rate_limits", "redirect", "reload_fails", "signal_storms",
-    "sockets_inherited", "suggestions", "tracing", "unharmed", "upgrade", "web_served", "websocket_wsgi",
-    "worker_limits",
+    "access_log", "adopt", "asgi_extensions", "asgi_reports", "asgi_waiting", "blocked_logs", "certificates",
+    "check", "cli", "client_socket", "completion", "compression", "connection_balance", "deploy_docs",
+    "disconnected", "distributions", "end_of_connection", "engines", "exit", "fairness", "forks",
+    "gateway_errors", "gateways", "gevent", "groups", "hooks", "hpack", "http2_ends", "http2_versions",
+    "installation", "live_systemd", "log_config", "logs", "metrics", "mounted_asgi", "native_scoreboard",
+    "one_declaration", "proxies", "proxy_protocol", "pytest_plugin", "quarantine", "racing", "rate_limits",
+    "redirect", "release", "reload_fails", "signal_storms", "sockets_inherited", "suggestions", "top", "tracing",
+    "tutorials", "unharmed", "upgrade", "watching", "web_served", "websocket_wsgi", "worker_limits",
 }  # fmt: skip
 OTHER_DRIVERS = {"gevent", "one thread", "uvloop"}
 # Fixtures that run programs of the system.
