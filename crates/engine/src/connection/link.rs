@@ -78,7 +78,7 @@ pub(super) enum History {
     Served,
     /// The connection is idle, or the next head is arriving. It still keeps the memory of the last request, for speed.
     Warm,
-    /// A request has arrived, and the memory that was kept for speed has been freed.
+    /// The connection has had a request, is idle, and has freed the memory that it kept for the next one.
     Rested,
 }
 

@@ -2,7 +2,7 @@
 
 use transitions::{Machine, Table};
 
-/// The state of a call that has not ended. A call may end in any state.
+/// The state of a call until it ends. A call can end in any of these states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallState {
     /// A thread, or the loop that hosts the engine, executes the call.

@@ -126,7 +126,7 @@ impl<I: Interface> Listening<I> {
             host.with(py, |state| state.websocket_state(py, exchange).0.is_some()).unwrap_or(false)
         };
         if I::says_websocket_is_closed(py, &error) && has_ended() {
-            // The handler need not catch this exception: it receives the end next.
+            // A handler need not catch the exception of a closed WebSocket: its `close` is called next.
             return;
         }
         if host.hooks.is_timeout(py, &error) {

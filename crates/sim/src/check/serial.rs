@@ -161,7 +161,7 @@ impl<P: Simulated> Checker<'_, P> {
                 })
             }
             (503, _) => {
-                // The engine may have paused reading the request.
+                // The engine may have paused reading, so the time counts from the end of the request before, or from accept.
                 let before = id.checked_sub(1).map(|before| &self.world.records().requests[before]);
                 let before =
                     before.filter(|before| before.connection == Some(connection)).and_then(|before| before.ended);

@@ -330,8 +330,8 @@ pub fn write_page(page: &Page<'_>, request: Request, stamp: &Stamp, out: &mut Ve
     sender
 }
 
-/// Returns the request to which the server responds if the connection closes afterwards, for example because the
-/// request could not be read. `is_head`: the method is HEAD.
+/// Returns a placeholder for a request that could not be read, or after whose response the connection closes.
+/// `is_head`: the method was HEAD, so the response has no body.
 #[must_use]
 pub fn close_after(is_head: bool) -> Request {
     Request { version: Version::Http11, is_head, keep_alive: false, takes_trailers: false }

@@ -73,7 +73,7 @@ impl Answering {
     fn field(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
         self.name.clear();
         self.name.extend(name.iter().map(u8::to_ascii_lowercase));
-        // Section 8.2.1: no white space at either end of a value.
+        // RFC 9113 section 8.2.1: no white space at either end of a value.
         let value = value.trim_ascii();
         self.encoder.field(&self.name, value, indexing(&self.name), out);
     }

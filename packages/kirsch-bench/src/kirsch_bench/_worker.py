@@ -108,7 +108,7 @@ def _prepare(job: dict[str, Any], speech: _Speech, hearing: _Hearing) -> Callabl
 
     _raise_descriptor_limit()
     if "url" in job:
-        # Another host has its own name resolution and routes to the server.
+        # This process may run on another host, with its own name resolution and routes to the server.
         from kirsch_bench import target as targets
 
         job["plan"]["target"] = targets.require_answering(targets.parse(job["url"], own=job["own"])).plan()

@@ -199,7 +199,7 @@ def _latencies(result: Result) -> str:
 
 
 def _whole(interval: Any, series: Sequence[Any]) -> bool:
-    """Return whether an interval is nearly complete: a short one at the end would look like a drop or a peak."""
+    """Return whether an interval has half the length of the first: a shorter one at the end would look like a drop."""
     return bool(interval.seconds >= 0.5 * series[0].seconds)
 
 

@@ -332,7 +332,7 @@ class Comparing(Documents):
                 )
 
     def _aligned(self, left: Value, right: Value) -> tuple[str, SQL, SQL]:
-        """Return the operation and both sides for two comparable values of different kinds."""
+        """Return how two comparable values are compared (``text``, ``number``, ...), and the SQL of both for that."""
         kinds = {left.kind.name, right.kind.name}
         if kinds == {"str"}:
             return "text", left.sql, right.sql

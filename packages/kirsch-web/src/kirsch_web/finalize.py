@@ -39,7 +39,7 @@ def accept(request: Request, result: Any) -> None:
 
 
 def finalize(request: Request) -> Parts:
-    """Return the parts of the response: a list as the body if all of it is known, else an iterable that makes it."""
+    """Return status, header fields and body of the response. The body is a list if it is complete, else an iterable."""
     if request._response is None and request._result is not NOTHING:
         return _plain(request)
     response = request.response

@@ -144,7 +144,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Stage:
-    """Statistics of one stage over all requests."""
+    """The times of one stage of the work on requests, over all requests."""
 
     mean: float
     p50: int

@@ -81,8 +81,8 @@ def times(server: Server, expected: int) -> list[Times]:
 
 
 class Followed:
-    """An application whose calls are traced, one request at a time; serve ``application``. ``interface`` is ``wsgi``
-    or ``asgi``, or for several applications the interface of each."""
+    """A wrapper that traces the calls of an application, one request at a time. Serve its attribute ``application``.
+    ``interface`` is ``wsgi`` or ``asgi``; applications of ``--mount`` have interfaces of their own."""
 
     def __init__(self, app: Application, interface: str) -> None:
         self._runs: list[Run] = []

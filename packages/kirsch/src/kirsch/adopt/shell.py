@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 _SEPARATORS = {"&&", "||", ";", "|", "&", "(", ")", ";;"}
 
-# Programs that start another program, and their options that take a value.
+# Programs that start another program.
 _SHELLS = {"sh", "bash", "dash", "ash", "zsh"}
+# These take one argument, a user or a duration, before it.
 _TAKES_ONE = {"gosu", "su-exec", "timeout"}
 
 _ASSIGNMENT = re.compile(r"(\w+)=(.*)", re.S)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _SECONDS_MAX = 3600.0
 _ANSWER_SECONDS = 5.0
 _SHOWING_SECONDS = 1.2
-# The width for output to a program. A terminal reports its own width.
+# The width in columns if the output is no terminal. A terminal reports its own width.
 _PLAIN_WIDTH = 120
 _WIDTH_MIN = 20
 _STACKS_WHOLE = 200

@@ -11,7 +11,7 @@ _ASYNC = "write asyncio, or leave it out: an ASGI application is always served b
 # Other servers' names of equivalent drivers.
 _SAME = {"gthread": "threads", "thread": "threads", "gevent_wsgi": "gevent", "gevent_pywsgi": "gevent"}
 
-# Other servers' names without an equivalent, and advice about what to use instead.
+# Names of other servers' drivers that have no equivalent here, and what to use instead.
 _INSTEAD = {
     "sync": "write threads, and for one request at a time --threads 1",
     "threaded": _THREADS,

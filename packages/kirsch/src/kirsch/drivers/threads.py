@@ -94,7 +94,7 @@ class ThreadsDriver:
     def run(self, native: NativeServer) -> None:
         self._native = native
         if self._count > 1:
-            # Import it here: up to Python 3.12 threading takes the thread that imports it first for the main thread.
+            # Import it here: until Python 3.12, threading regards the thread that imports it first as the main thread.
             import threading  # noqa: F401
 
             if "gevent" in patched_by():

@@ -30,10 +30,11 @@ class Histogram:
         return found
 
     def at_most(self, share: float) -> float | None:
-        """Return an upper bound of the quantile ``share``; None if nothing was measured or there is no bound. It is the
-        upper bound of the quantile's bucket, or less if the sum of all times implies that: each other time is at least
-        the lower bound of its bucket, and each time above the quantile is at least the quantile. An interpolation
-        within the bucket would look more precise, but could exceed the longest measured time.
+        """Return an upper bound of the quantile ``share``; None if nothing was measured or there is no bound.
+
+        The result is the smaller of two bounds. One is the upper bound of the quantile's bucket. The other follows from
+        the sum of all times: each time is at least the lower bound of its bucket, and those above the quantile are at
+        least the quantile. An interpolated value would look more precise, but it is no bound.
         """
         if not self.count:
             return None

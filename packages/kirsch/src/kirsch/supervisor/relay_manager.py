@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class RelayManager:
-    """Manages the relay process. ``pid`` is the relay of the previous image; 0 if there is none."""
+    """Manages the relay process. ``pid`` is that of the relay before the upgrade; 0 if there is none."""
 
     def __init__(self, service: Service, loop: EventLoop, forker: Forker, pid: int) -> None:
         self._service = service
