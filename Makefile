@@ -200,6 +200,9 @@ tlsfuzzer: build ## Run the scripts of the copy of tlsfuzzer in DIR against the 
 # Without DIR, a copy of h2spec 2.6.0, the version of Go's module proxy is built, which has one case less.
 h2spec: build ## Run h2spec's cases of HTTP/2 against the server, strict ones too, in clear and with TLS; DIR= a copy of it
 	$(BIN)/python scripts/h2spec.py --server $(BIN)/kirsch $(if $(DIR),--source $(DIR))
+http2-errors: build ## Compare the error codes of HTTP/2 of Kirsch, granian and hypercorn with those that the RFCs name
+	@$(call install,.venvs/tls-peers,granian hypercorn,$(BIN)/python)
+	$(BIN)/python scripts/http2_errors.py --server $(BIN)/kirsch --peers .venvs/tls-peers
 # DIR is a copy of github.com/http2jp/hpack-test-case.
 hpack-stories: ## Decode and encode the field lists of the copy of hpack-test-case in DIR
 	HPACK_STORIES="$(abspath $(DIR))" cargo test --profile $(TEST_PROFILE) -p wire --test wire http2::stories -- --ignored
