@@ -54,6 +54,7 @@ class Watched:
         return self.page
 
 
+@pytest.mark.timeout(600)  # it opens a hundred pages, twice each
 def test_every_page_fits_its_window_and_asks_no_other_host(browser: Browser) -> None:
     watched = Watched(browser, WIDTHS["desktop"])
     pages = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))

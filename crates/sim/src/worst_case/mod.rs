@@ -52,7 +52,7 @@ pub const WORK_PER_REQUEST: u64 = 2000;
 /// See [`WORK_PER_CONNECTION`]. The attacker pays with a packet: each arrival is received by a separate system call.
 pub const WORK_PER_ARRIVAL: u64 = 500;
 /// The same for an arrival on an HTTP/2 connection, which may have 100 streams that are all checked.
-pub const WORK_PER_ARRIVAL_OF_STREAMS: u64 = 15_000;
+pub const WORK_PER_ARRIVAL_OF_STREAMS: u64 = 12_000;
 /// The bytes that an engine may keep in addition to its connections, such as the state of a decompressor.
 pub const KEPT_BY_ENGINE: u64 = 512 << 10;
 /// The bytes that an engine may keep for each connection, in addition to those that are counted per byte.
