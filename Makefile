@@ -167,8 +167,8 @@ sim: ## Simulate the engine's world: SEEDS=5000 of them, or SEED=7 alone and tra
 	@cargo run --quiet --profile $(TEST_PROFILE) --package sim -- $(if $(SOCKETS),--sockets) $(if $(LOOP),--loop) $(if $(HTTP2),--http2) $(if $(SEED),$(SEED),1..$(or $(SEEDS),200))
 test-path: build $(STAMPS)/test ## Run the tests that look at paths in a clone with a space, an é and "kirsch" in its path
 	$(RERUN) .ci/test-path $(VENV)
-test-matrix: build $(STAMPS)/test ## Have applications misbehave in every way under all four drivers; the slow tests try one driver a day
-	MATRIX_DRIVER=all $(call pytest,$(VENV)) $(PYTEST_SLOW_ARGS) tests/test_matrix.py
+test-matrix: build $(STAMPS)/test ## Have applications misbehave in every way, and fork 100 times, under all drivers; the slow tests try less
+	MATRIX_DRIVER=all $(call pytest,$(VENV)) $(PYTEST_SLOW_ARGS) tests/test_matrix.py tests/test_forks.py
 
 # The tests of Starlette and FastAPI, from their source distributions, with a server and a socket between TestClient and
 # the application. asgi_suites/expected.txt has the tests that cannot pass over a wire. SUITE=fastapi runs one of them.
