@@ -94,13 +94,11 @@ impl<A: App> Connections<A> {
         self.follow(slot, driven, app);
     }
 
-    /// Drives a connection while one of its calls runs, between two polls. The thread that polls next takes one of the
-    /// ready requests, if it may call the application; the others will be queued. So they take up room already, or a call
-    /// that reads its body in small parts would begin a request of its connection with each part.
+    /// Drives a connection while one of its calls runs, between two polls. Otherwise a call that reads its body in small
+    /// parts would begin a request of its connection with each part, however full the queue is.
     pub(super) fn drive_beside_call(&mut self, slot: usize, app: &mut A) {
-        let load = &mut self.context.load;
-        let (was_full, ready) = (load.is_full, self.queue.ready());
-        load.is_full = (!load.may_call || ready > 0) && load.queued + ready >= self.context.config.queue;
+        let was_full = self.context.load.is_full;
+        self.set_full();
         self.drive(slot, app);
         self.context.load.is_full = was_full;
     }
@@ -325,10 +323,11 @@ impl<A: App> Connections<A> {
         }
     }
 
-    /// Records whether the engine is full: no thread can call the application, and the queue of requests has no room.
+    /// Records whether the engine is full: no thread can call the application, and the queue of requests has no room. The
+    /// thread that polls next takes one ready request if it may call; the others will be queued, so they take up room.
     pub(super) fn set_full(&mut self) {
-        let context = &mut self.context;
-        context.load.is_full = !context.load.may_call && context.load.queued >= context.config.queue;
+        let (load, ready) = (&mut self.context.load, self.queue.ready());
+        load.is_full = (!load.may_call || ready > 0) && load.queued + ready >= self.context.config.queue;
     }
 
     /// Reads from a connection that waited for room in the queue. Its request is queued even if a thread could call the
