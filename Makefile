@@ -200,8 +200,7 @@ tlsfuzzer: build ## Run the scripts of the copy of tlsfuzzer in DIR against the 
 # Without DIR, a copy of h2spec 2.6.0, the version of Go's module proxy is built, which has one case less.
 h2spec: build ## Run h2spec's cases of HTTP/2 against the server, strict ones too, in clear and with TLS; DIR= a copy of it
 	$(BIN)/python scripts/h2spec.py --server $(BIN)/kirsch $(if $(DIR),--source $(DIR))
-http2-errors: build ## Compare the error codes of HTTP/2 of Kirsch, granian and hypercorn with those that the RFCs name
-	@$(call install,.venvs/tls-peers,granian hypercorn,$(BIN)/python)
+http2-errors: build tls-peers ## Compare the error codes of HTTP/2 of Kirsch, granian and hypercorn with those that the RFCs name
 	$(BIN)/python scripts/http2_errors.py --server $(BIN)/kirsch --peers .venvs/tls-peers
 # DIR is a copy of github.com/http2jp/hpack-test-case.
 hpack-stories: ## Decode and encode the field lists of the copy of hpack-test-case in DIR
@@ -342,9 +341,10 @@ bench: build ## Measure processor time per request against the bare loop, and ag
 		$(if $(PEERS),--peers $(abspath $(PEERS)) --only $(RIVALS)) $(BENCH_ARGS)
 bench-peers: $(STAMPS)/venv ## Install the servers to compare with into .venvs/peers (bjoern needs libev-dev, uwsgi a C compiler)
 	@$(call install,.venvs/peers,--each scripts/yardstick/peers.txt,$(BIN)/python)
-tls-speed: build ## Measure what encryption costs beside nginx, Caddy, granian and hypercorn, 10 minutes; TLS_SPEED_ARGS=
-	@tests/system_packages.sh wrk:wrk nginx:nginx-light caddy:caddy
+tls-peers: $(STAMPS)/venv
 	@$(call install,.venvs/tls-peers,granian hypercorn,$(BIN)/python)
+tls-speed: build tls-peers ## Measure what encryption costs beside nginx, Caddy, granian and hypercorn, 10 minutes; TLS_SPEED_ARGS=
+	@tests/system_packages.sh wrk:wrk nginx:nginx-light caddy:caddy
 	cargo build --release --quiet --locked -p tls --example client
 	$(BIN)/python scripts/tls_speed.py $(TLS_SPEED_ARGS)
 instructions: build ## Count the instructions of a request under callgrind, which noise does not change

@@ -36,7 +36,7 @@ import asyncio
 
 async def app(scope, receive, send):
     if scope["type"] != "http":
-        raise NotImplementedError
+        raise ValueError("this application has no lifespan")  # by ASGI, a server goes on without one
     while (await receive()).get("more_body"):
         pass
     await asyncio.sleep(1)
