@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct Now {
     /// The time since an arbitrary start, for deadlines; it never decreases.
     pub monotonic: Duration,
-    /// The time since 1970, for the Date field.
+    /// The time since 1970. The `Date` field is written from it.
     pub wall: Duration,
 }
 

@@ -28,8 +28,8 @@ struct Report {
 }
 
 impl Certificates {
-    /// Returns the names that have certificates, for the engine's responses to certificate authorities and to clients
-    /// without https.
+    /// Returns the names that have certificates. The engine needs them when it answers certificate authorities, and when
+    /// it redirects clients from http to https.
     pub(crate) fn edge_names(&self) -> Arc<EdgeNames> {
         Arc::clone(&self.edge_names)
     }

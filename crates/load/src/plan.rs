@@ -113,13 +113,13 @@ pub struct Plan {
     /// The checks of the responses to requests without checks of their own.
     #[serde(default)]
     pub checks: Checks,
-    /// The start time in seconds since 1970, for the driver of the generator; `None`: at once.
+    /// The time in seconds since 1970 at which the process that runs the generator starts it; `None`: at once.
     #[serde(default)]
     pub start_at: Option<f64>,
     /// The length of an interval of the time series, in seconds.
     #[serde(default = "one")]
     pub interval: f64,
-    /// The number of seconds between two reports of progress, for the driver of the generator.
+    /// The number of seconds after which the process that runs the generator reports progress again.
     #[serde(default = "quarter")]
     pub progress: f64,
 }

@@ -108,8 +108,8 @@ pub trait MultiplexedProtocol: Sized {
     /// Returns the terms of a refusal, for a request whose head is invalid or incomplete.
     fn unread_terms(&self) -> Self::Terms;
 
-    /// Returns the part of the request line that could be parsed, for the log; `None` if nothing could be parsed. The
-    /// line is that of the head that was read last.
+    /// Returns the part that could be parsed of the request line in the head that was read last; `None` if nothing could
+    /// be parsed. The access log shows that part.
     fn partial_line<'s>(&self, scratch: &'s HeadScratch) -> Option<PartialRequestLine<'s>> {
         let _ = scratch;
         None

@@ -40,7 +40,7 @@ impl<M: MultiplexedProtocol + Default> Protocols for OnlyMultiplexed<M> {
     }
 }
 
-/// A protocol without values, for the kind that no connection has.
+/// A protocol that no connection speaks. The type has no values; it fills the place of the kind that is not used.
 #[derive(Debug)]
 pub struct Never<T, S> {
     never: Infallible,

@@ -65,8 +65,8 @@ pub trait SerialProtocol: Sized {
     /// Returns the terms of a refusal, for a request whose head is invalid or incomplete.
     fn unread_terms(&self) -> Self::Terms;
 
-    /// Returns the part of the request line in `input` that could be parsed, for the log; `None` if nothing could be
-    /// parsed.
+    /// Returns the part of the request line in `input` that could be parsed; `None` if nothing could be parsed. The access
+    /// log shows that part.
     fn partial_line<'i>(&self, input: &'i [u8]) -> Option<PartialRequestLine<'i>>;
 
     /// Returns true if the request at the start of `input` seems to ask for `path`; `None` if `input` is too short to

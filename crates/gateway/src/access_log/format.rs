@@ -477,7 +477,7 @@ impl Line<'_> {
         }
     }
 
-    /// Returns gunicorn's atoms with their values, for the `extra` of `logging`.
+    /// Returns gunicorn's atoms with their values. A record of `logging` has them as its attributes (`extra`).
     pub(super) fn atoms(&self, time: &str) -> Vec<(String, String)> {
         let mut atoms = Vec::new();
         for name in ATOMS {
