@@ -1,7 +1,7 @@
 """kirsch_web: Python objects published over HTTP.
 
-Public methods of objects are handlers; their signatures say what a request must bring; what they return becomes the
-response. An application is a plain WSGI callable.
+Public methods of objects are handlers. Their signatures declare the values that a request must have; their results
+become the responses. An application is a WSGI callable.
 
     import kirsch_web as web
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 
-# pip refuses older ones; a folder on their path does not.
+# pip refuses older Pythons; an import from a folder on sys.path does not.
 if sys.version_info < (3, 10):  # noqa: UP036
     raise ImportError(f"kirsch-web needs Python 3.10 or newer, and this is {sys.version.split()[0]} ({sys.executable})")
 
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Loaded when they are first asked for: most applications need few of them.
+# The modules of names that are imported at their first use, because most applications use few of them.
 _LATER = {
     "ASGI": "asgi",
     "Closed": "websocket",

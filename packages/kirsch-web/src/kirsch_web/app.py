@@ -1,7 +1,7 @@
 """The application: a WSGI callable that publishes a tree of objects.
 
-An :class:`App` finds the plan of a request. :mod:`kirsch_web.pipeline` runs the plan; only plain results are answered
-here.
+An :class:`App` finds the plan of a request. :mod:`kirsch_web.pipeline` runs the hooks of the plan and makes the
+response. The application itself answers only requests whose handler returns a str, dict or list.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 
 class App:
-    """Publishes ``root`` and what hangs on it.
+    """A WSGI application that publishes ``root`` and the objects that are its attributes.
 
     Args:
-        root: the object of the path ``/``; None if a dispatcher needs none.
-        config: values for all paths, and sections by path: a mapping, or the name of a TOML file.
+        root: the object that answers the path ``/``; None if the dispatcher needs no object.
+        config: a mapping, or the name of a TOML file, with values for all paths and sections named after a path.
         tools: tools that are on for all paths, unless the configuration switches them off.
-        dispatch: another dispatcher than the tree: see :mod:`kirsch_web.dispatch`.
-        namespaces: further namespaces of the configuration, whose keys are the application's own.
+        dispatch: the dispatcher; default: the tree of objects. See :mod:`kirsch_web.dispatch`.
+        namespaces: prefixes of keys that the application itself defines; their values are not checked.
 
-    Raises ConfigError with all mistakes that the configuration, the handlers' signatures and the tools have.
+    Raises ConfigError with all mistakes in the configuration, in the handlers' signatures and in the tools' options.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class App:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the tree and its configuration anew, after objects or attributes were added."""
+        """Compile the tree and its configuration again. Call it after objects or attributes were added."""
         self.mistakes = []
         self._layers = Layers(self, self.mistakes)
         for layer in self.sections.values():
@@ -85,40 +85,40 @@ class App:
         self.finder, self._tables = finder, (exact, leaves)
         self._set_tables()
         self.paths: dict[Any, list[Plan]] | None = None
-        """Plans by handler, for URLs; made when the first is asked for."""
+        """The plans of each handler, from which URLs are made; None until the first URL is made."""
 
     def _set_tables(self) -> None:
-        # An application that has to start has no short ways: :meth:`_request` sees each request until it has started.
+        # Empty tables send each request through :meth:`_request`, which runs the start callbacks.
         self._exact, self._leaves = ({}, {}) if self._lifecycle.pending else self._tables
 
     def on_start(self, callback: Callback) -> Callback:
-        """Call ``callback`` with the application once in each process, before the first request; decorates it too.
+        """Call ``callback`` with the application once in each process, before the first request. Also a decorator.
 
-        The callbacks run in the order in which they were added: when a server of ASGI starts, where they may be
-        coroutine functions; by WSGI in :meth:`start`, at the latest before the first request. What one raises keeps
-        the request from being answered; the next request tries again.
+        The callbacks run in the order in which they were added. Under ASGI they run when the server starts, and may be
+        coroutine functions. Under WSGI :meth:`start` runs them, at the latest before the first request. If a callback
+        raises, the request fails, and the next request begins with this callback again.
         """
         self._lifecycle.add(callback, stops=False)
         self._set_tables()
         return callback
 
     def on_stop(self, callback: Callback) -> Callback:
-        """Call ``callback`` with the application once in each process that has started it; decorates it too.
+        """Call ``callback`` with the application once in each process in which it has started. Also a decorator.
 
-        The callbacks run in reverse order: when a server of ASGI stops; by WSGI in :meth:`stop`, at the latest when
-        the process ends. A coroutine function needs a server of ASGI that tells of its end.
+        The callbacks run in reverse order. Under ASGI they run when the server stops; under WSGI in :meth:`stop`, at
+        the latest when the process ends. A coroutine function needs an ASGI server with the lifespan protocol.
         """
         self._lifecycle.add(callback, stops=True)
         self._set_tables()
         return callback
 
     def start(self) -> None:
-        """Run the start callbacks, unless they have run."""
+        """Run the start callbacks, unless they have already run."""
         self._lifecycle.start()
         self._set_tables()
 
     def stop(self) -> None:
-        """Run the stop callbacks, unless they have run, or the application has not started."""
+        """Run the stop callbacks, unless they have already run or the application has not started."""
         self._lifecycle.stop()
 
     def _dispatcher(self) -> Callable[[App], Any]:
@@ -138,17 +138,17 @@ class App:
         return compile_for if compile_for is not None else CallableDispatcher(dispatch).finder
 
     def layer_of(self, thing: Any) -> Layer | None:
-        """Return the configuration by the decorators of a function, or of the class of an object; None without any."""
+        """Return the configuration that decorators give a function or an object's class; None if there is none."""
         return self._layers.of(thing)
 
     def settings(self, layers: Sequence[Layer]) -> Settings:
-        """Return the merged configuration of ``layers``, without those that have mistakes: mounting reports these."""
+        """Return the merged configuration of ``layers``. Layers with mistakes are left out; mounting reports them."""
         return self._layers.merged(layers)
 
     # Requests
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        if "kirsch.stage" in environ:  # a profiler wants the stages of this request
+        if "kirsch.stage" in environ:  # a profiler measures the stages of this request
             from kirsch_web import stages
 
             return stages.answer(self, environ, start_response)
@@ -162,7 +162,7 @@ class App:
         elif plan.quick is not None:
             return plan.quick(environ, start_response)  # type: ignore[no-any-return]
         else:
-            # CPython runs __init__ without a C call if all arguments are given.
+            # All arguments are given, because CPython then runs __init__ without a C call.
             request = Request(environ, self, plan, (), None)
         token = set_current(request)
         fields: list[tuple[str, str]]
@@ -181,7 +181,7 @@ class App:
                     if plan.finishes:
                         request._result = result
                         plan.finishes(request)
-                        if request._response is not None:  # the hooks have asked for it
+                        if request._response is not None:  # a hook has used request.response
                             line, fields, iterable = finalize(request)
                             start_response(line, fields)
                             return iterable
@@ -203,7 +203,10 @@ class App:
             reset_current(token)
 
     def _request(self, environ: dict[str, Any]) -> Request:
-        """Return the request of a path that is not fixed. A handler's path and one argument need no walk either."""
+        """Return the request of a path that is not fixed.
+
+        A handler's path with one more segment is looked up in a table. Other paths are searched by the finder.
+        """
         head, _, last = environ.get("PATH_INFO", "").rpartition("/")
         if last and last.isascii():
             leaves = self._leaves.get(environ["REQUEST_METHOD"])
@@ -218,28 +221,27 @@ class App:
     # Knowledge of the application
 
     def url(self, handler: Callable[..., object] | str, *segments: object, **query: object) -> str:
-        """Return the path of a handler, or of a route by its name, below the mount; ``segments`` are its positional
-        arguments.
+        """Return the path, below the mount, of a handler or of the route with a name.
 
-        Keywords fill the names that the path has, and what is left of them becomes the query.
+        ``segments`` are the positional arguments. Keywords fill the variables of the path; the others become the query.
         """
         from kirsch_web.urls import url_of
 
         return url_of(self, handler, segments, query)
 
     def handlers(self) -> Iterator[Plan]:
-        """Return the plans of all handlers that were found when the application was mounted."""
+        """Return the plans of all handlers that were known when the application was mounted."""
         plans: Iterator[Plan] = self.finder.handlers()
         return plans
 
     def find(self, method: str, path: str) -> tuple[Endpoint, Plan]:
-        """Endpoint and plan of a path below the mount, for ``explain``."""
+        """Return the endpoint and the plan of a path below the mount, for ``explain``."""
         endpoint: Endpoint = self.finder.find(path, method)[0]
         return endpoint, endpoint.plan(method)
 
 
 def _by_method(endpoints: Iterable[tuple[str, Endpoint]]) -> dict[str, dict[str, Plan]]:
-    """Return the plans of each method, by their paths as environ has them."""
+    """Return the plans of each method by path. Paths are decoded as Latin-1, as in ``PATH_INFO``."""
     found: dict[str, dict[str, Plan]] = {}
     for path, endpoint in endpoints:
         for method, plan in endpoint.plans.items():

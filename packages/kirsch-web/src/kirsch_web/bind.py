@@ -1,9 +1,9 @@
-"""Binding: from a request to the arguments of its handler, through functions that are made at mount.
+"""Binding: functions, made when the application is mounted, that call a handler with the values of a request.
 
-Where a value comes from, in this order: a segment that the path names; the next segment of the path, for parameters
-that can be positional; a field of the body, for methods that have one; the query; the parameter's default.
+A parameter's value comes from the first of these that has one: a captured segment of its name; the next segment of the
+path, if the parameter can be positional; a field of the body, if the method has a body; the query; the default.
 
-The status of a refusal says which part of the request was wrong: the path 404, the query 400, the body 422.
+The status of a refusal says which part of the request is wrong: 404 the path, 400 the query, 422 the body.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STATUS = {"path": 404, "query": 400, "header": 400, "cookie": 400, "body": 422}
 
 
 class Problems:
-    """The mistakes in the values of one request."""
+    """The mistakes found in the values of one request; 50 at most."""
 
     def __init__(self) -> None:
         self.found: list[dict[str, str]] = []
@@ -42,7 +42,8 @@ class Problems:
             self.found.append({"name": name, "in": source, "reason": reason})
 
     def error(self) -> HTTPError:
-        """Return the errors as one HTTPError, with the status of the part of the request that was looked at first."""
+        """Return all mistakes as one HTTPError. Its status is 404 if one is in the path, else 400 if one is in the
+        query, a header or a cookie, else 422."""
         statuses = {_STATUS[each["in"]] for each in self.found}
         status = next(each for each in (404, 400, 422) if each in statuses)
         first = self.found[0]
@@ -50,7 +51,7 @@ class Problems:
 
 
 def shown(value: str) -> str:
-    """Return a client's value as a message may show it."""
+    """Return a client's value for an error message: quoted, and at most 60 characters of it."""
     return repr(value if len(value) <= 60 else value[:57] + "...")
 
 
@@ -70,9 +71,9 @@ def binder(
         shape: the handler's signature.
         call: the handler.
         method: the request's method.
-        is_index: whether the handler's parameters can only be fields, because the path has no segments for them.
-        captured: names that the path gives segments to.
-        takes_rest: whether segments behind the handler's own may exist.
+        is_index: whether the path has no segments for the parameters, so that they can only be fields.
+        captured: the names of captured segments.
+        takes_rest: whether the path may have segments after the handler's own.
         refuse_unknown: whether a field that is no parameter is refused.
     """
     for each in shape.parameters:
@@ -120,7 +121,8 @@ def _segments(
     injects: tuple[tuple[str, Any], ...],
     general: Binder,
 ) -> Binder:
-    """For requests whose path gives all values; ``general`` is for the others, and says what is wrong with these."""
+    """Return a fast binder for requests whose path gives all values. Other requests, and wrong values, which need an
+    error message, go to ``general``."""
     count = len(converters)
     convert = converters[0]
 
@@ -175,7 +177,7 @@ def _request_itself() -> Any:
 
 
 class _General:
-    """The binder for every signature."""
+    """The binder that handles every signature."""
 
     def __init__(
         self,
@@ -239,7 +241,7 @@ class _General:
         return self.call(*arguments, *spare, **keywords)
 
     def _body_can_wait(self, given: int) -> bool:
-        """Return whether the path gives all values, so that the body is the handler's to read."""
+        """Return whether the path gives all values, so that the handler itself can read the body."""
         if self.shape.keywords or self.refuse_unknown:
             return False
         path = {each.name for each in self.from_path[:given]} | self.captured
@@ -257,7 +259,7 @@ class _General:
 
     @staticmethod
     def _from_segment(parameter: Parameter, segment: str, problems: Problems) -> object:
-        """Return the value of a segment, which must not be empty: ``/books//`` names no book."""
+        """Return the converted value of a segment. An empty segment is refused, because ``/books//`` names no book."""
         if parameter.text is None or not segment:
             problems.add(parameter.name, "path", "is empty" if not segment else "cannot be given in the path")
             return _MISSING
@@ -269,7 +271,7 @@ class _General:
         return value
 
     def _find(self, parameter: Parameter, request: Request, fields: _Fields, problems: Problems) -> object:
-        """Return the value from anywhere but the path; _MISSING if the default counts."""
+        """Return the value from the body, the query, a header, a cookie or a tool; _MISSING if the default applies."""
         source = parameter.source
         if source == "inject":
             assert parameter.inject is not None
@@ -312,12 +314,12 @@ class _General:
 
     @staticmethod
     def _default(parameter: Parameter) -> object:
-        """Return a copy of a default that a handler could change; _MISSING for others, which the call itself gives."""
+        """Return a copy of a mutable default. For others return _MISSING: the call of the handler supplies them."""
         return copy.deepcopy(parameter.default) if parameter.copies_default else _MISSING
 
     @staticmethod
     def _texts(parameter: Parameter, texts: list[str], source: str, problems: Problems) -> object:
-        """Return the value of fields: the items of a list, or a single one."""
+        """Return the value of the fields of one name: a list if the parameter takes several, else a single value."""
         try:
             if parameter.many is not None:
                 builder, item = parameter.many
@@ -346,7 +348,7 @@ class _General:
         return chosen[0]
 
     def _others(self, request: Request, fields: _Fields, keywords: dict[str, object], problems: Problems) -> None:
-        """Fields that are no parameters: for ``**params``, or refused."""
+        """Add the fields that are no parameters to ``keywords``, for ``**params``, or refuse them."""
         sources: list[tuple[str, Mapping[str, Any]]] = [("query", fields.query), ("body", fields.form)]
         sources += [("body", fields.files), ("body", fields.json or {})]
         if self.shape.keywords:
@@ -368,7 +370,7 @@ class _General:
     def _typed(
         self, keyword: Parameter, name: str, value: Any, source: str, is_json: bool, problems: Problems
     ) -> object:
-        """Return a field for ``**params`` that is annotated."""
+        """Return the converted value of a field for an annotated ``**params``."""
         parameter = copy.copy(keyword)
         parameter.name = name
         if not is_json and (parameter.text is not None or parameter.many is not None):
@@ -390,7 +392,7 @@ _NO_FIELDS: Any = {}
 
 
 class _Fields:
-    """The fields of one request: of its query, and of its body if the handler's parameters need it."""
+    """The fields of one request: those of the query, and those of the body if ``reads_body`` is true."""
 
     def __init__(self, request: Request, reads_body: bool) -> None:
         self.request = request
@@ -417,10 +419,10 @@ class _Fields:
                     headers=[("Accept", "application/json, application/x-www-form-urlencoded, multipart/form-data")],
                 )
         elif reads_body:
-            self.has_body = request.method != "DELETE"  # whose body is rare: what is missing is missing elsewhere
+            self.has_body = request.method != "DELETE"  # which rarely has a body: report missing values elsewhere
 
     def record(self, parameter: Parameter, problems: Problems) -> object:
-        """Return the record of the whole body; of the query if the method has no body."""
+        """Return the record made of the whole body, or of the query if there is no body; _MISSING if there is none."""
         try:
             if self.whole is not _MISSING:
                 assert parameter.json is not None

@@ -1,9 +1,9 @@
-"""Configuration: layers with their origins, merged path by path, and checked when the application is mounted.
+"""Configuration: layers, merged path by path, and checked when the application is mounted.
 
-A value comes from the application's defaults, an object's or a handler's decorator, or a section of the
-configuration, which is named after a path. For a path the layers are merged in the order of the walk: defaults, then
-for each segment first the object's own and then the section's. So a section beats the decorator at the same path, and
-a deeper layer beats both.
+A value comes from the application's defaults, from a decorator of an object's class or a handler, or from a section of
+the configuration, which is named after a path. The layers of a path are merged in this order: defaults, then for each
+segment first the object's layer and then the section's. So a section overrides the decorator at the same path, and a
+deeper layer overrides both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Layer:
-    """Values of one place, and the words for that place."""
+    """The configuration values of one source, and the name of the source for messages."""
 
     __slots__ = ("origin", "values")
 
@@ -40,7 +40,7 @@ _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 1
 
 
 def size(value: object) -> int:
-    """Bytes of 1048576 or ``"1MiB"``. Raises ValueError."""
+    """Return the number of bytes that a value such as 1048576 or ``"1MiB"`` states. Raises ValueError for others."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     match = _SIZE(value) if isinstance(value, str) else None
@@ -78,7 +78,7 @@ def _any(value: object) -> object:
 
 
 class Setting(NamedTuple):
-    """A key of the configuration: the function that reads its value, its default in words, and what it does."""
+    """A key of the configuration: the function that checks and converts its value, its default and its description."""
 
     read: Callable[[Any], Any]
     default: str
@@ -125,7 +125,7 @@ KEYS: dict[str, Setting] = {
         "the middle is a page with status 500, and the response has a Content-Length.",
     ),
 }
-"""The keys outside of the namespaces."""
+"""The keys that have fixed names."""
 
 FAMILIES: dict[str, tuple[str, str]] = {
     "error_page.STATUS": (
@@ -160,13 +160,13 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "tools.NAME.priority": ("0 to 100", "The place of the tool's hooks at their point: the lowest runs first."),
     "tools.NAME.OPTION": ("as the tool says", "An option of the tool; below is a list of those of the built-in tools."),
 }
-"""Keys that have a part of the application's choice: what their values are, and what they do."""
+"""The keys that contain a name or a status of the application's choice: their values and their descriptions."""
 
 DEFAULTS = Layer({"response.headers.X-Content-Type-Options": "nosniff"}, "kirsch_web's default")
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as dotted keys, as TOML has them: ``{"tools": {"gzip": {"on": true}}}``."""
+    """Return the values of nested tables, ``{"tools": {"gzip": {"on": True}}}``, by dotted key, ``tools.gzip.on``."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         # A table is a value if the key takes one: headers, say, are not nested further.
@@ -178,7 +178,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def read(path: str) -> dict[str, Any]:
-    """Return the tables of a TOML file. Raises ConfigError that names the file."""
+    """Return the tables of a TOML file. Raises ConfigError, naming the file, if it cannot be read."""
     try:
         from importlib import import_module
 
@@ -199,7 +199,7 @@ def read(path: str) -> dict[str, Any]:
 
 
 def sections(config: Mapping[str, Any] | str | None) -> dict[str, Layer]:
-    """Return the layers of a configuration by path; that of the path "" is for all paths, and is the outermost."""
+    """Return the layers of a configuration by path. The layer at "" applies to all paths; the others override it."""
     if config is None:
         return {}
     name = "App(config=...)"
@@ -224,7 +224,7 @@ def sections(config: Mapping[str, Any] | str | None) -> dict[str, Layer]:
 
 
 def merge(layers: Iterable[Layer]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Values and origins; of two layers the later one counts."""
+    """Return the merged values, and the origin of each. A later layer overrides an earlier one."""
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for layer in layers:
@@ -235,7 +235,7 @@ def merge(layers: Iterable[Layer]) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """``; did you mean ...?`` if exactly one known word is near, else nothing."""
+    """Return ``; did you mean ...?`` for the known word that is most similar to ``word``; "" if none or two are."""
     import difflib
 
     near = difflib.get_close_matches(word, list(known), n=2, cutoff=0.75)
@@ -249,7 +249,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def mistakes(layer: Layer, tools: BuiltinTools, namespaces: Iterable[str] = ()) -> Iterator[str]:
-    """Return one sentence for each mistake in the keys and values of a layer."""
+    """Yield one sentence for each mistake in the keys and values of a layer."""
     known_spaces = {*(each.partition(".")[0] for each in (*KEYS, *FAMILIES) if "." in each), *namespaces}
     for key, value in layer.values.items():
         where = f"{layer.origin}: {key}"
@@ -320,7 +320,7 @@ def _header_mistakes(where: str, name: str, value: object) -> Iterator[str]:
 
 
 def imported(name: object) -> Any:
-    """Return the object of a dotted name such as ``shop.hooks.count``, or the object itself."""
+    """Return the callable with a dotted name such as ``shop.hooks.count``. Return anything but a str unchanged."""
     if not isinstance(name, str):
         return name
     module_name, dot, attribute = name.rpartition(".")
@@ -335,7 +335,7 @@ def imported(name: object) -> Any:
 
 
 def fits(value: object, annotation: Any) -> bool:
-    """Return whether a value is of an option's type; True if the type is not one that is checked."""
+    """Return whether a value has an option's type. True for types that are not checked."""
     import typing
 
     from kirsch_web.constraints import constraints, failing

@@ -1,7 +1,7 @@
-"""Conversions of JSON to the types that handlers declare.
+"""Converters from JSON to the types that handlers declare.
 
-All are prepared when the application is mounted. :mod:`kirsch_web.texts` converts single texts, and
-:mod:`kirsch_web.records` is what a dataclass, a TypedDict or a model of another library becomes.
+They are made when the application is mounted. :mod:`kirsch_web.texts` converts single texts;
+:mod:`kirsch_web.records` converts to dataclasses, TypedDicts and models of other libraries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=1024)
 def foreign_record(cls: type) -> type[Record] | None:
-    """Return the class of the records of another library's class; None for other classes."""
+    """Return the subclass of Record for a model class of another library, such as Pydantic; None for other classes."""
     name = library_record(cls)
     return getattr(import_module("kirsch_web.models"), name) if name else None
 
@@ -100,10 +100,10 @@ def _json_choice(choices: list[tuple[Any, Any]], value: Any) -> Any:
 
 
 class _Unions(threading.local):
-    """The results of unions for the values of the body that this thread converts, by union and value.
+    """The results of converting values to unions, for the body that this thread converts.
 
-    Without it each member of a union would convert what is inside of a value again: twice for each level of
-    ``A | B`` whose records have a child ``A | B``, and so 2 ** 100 times.
+    They bound the work: without them each member of a union converts the values inside of a value again. If the records
+    A and B both have a child ``A | B``, a body with 100 levels would cost 2 ** 100 conversions.
     """
 
     found: dict[tuple[int, int], tuple[Any, Invalid | None]] | None = None
@@ -187,7 +187,7 @@ def _json_dict(key: FromText, item: FromJson, value: Any) -> Any:
 
 
 def _json_record(annotation: Any, value: Any) -> Any:
-    # Found when it is used, because a record may contain itself.
+    # Looked up at each use, because a record that contains itself does not exist yet when its converter is made.
     found = record(annotation)
     assert found is not None
     return found.from_json(value)
@@ -208,8 +208,8 @@ _JSONS: dict[Any, FromJson] = {
 
 
 def json_converter(annotation: Any) -> FromJson:
-    """Return a function from a value that JSON can say to the type. Raises ConfigError for a type that it does not
-    know."""
+    """Return a function that converts a value parsed from JSON to the type of ``annotation``. Raises ConfigError for an
+    unsupported type."""
     converter = _json_converter(plain(annotation))
     checks = constraints(annotation)
     if not checks:
@@ -219,7 +219,7 @@ def json_converter(annotation: Any) -> FromJson:
 
 
 def checked_json(converter: FromJson, checks: Checks, value: Any) -> Any:
-    """Return the value of a converter, or Invalid with the constraint that it does not meet."""
+    """Return ``value`` converted by ``converter``. Raises Invalid, naming the constraint that it violates."""
     built = converter(value)
     words = failing(checks, built)
     if words:

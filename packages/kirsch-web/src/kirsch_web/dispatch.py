@@ -1,11 +1,11 @@
-"""Dispatchers: how a path leads to a handler.
+"""Dispatchers, which find the handler of a path.
 
-* :class:`Objects`, the default: a tree of objects, a method for each path.
-* :class:`Resources`: a tree of objects, whose methods ``GET``, ``POST``, ... answer their path.
-* :class:`Routes`: a list of paths with variables, in which URLs can be generated from names.
-* Your own: a callable that takes the path, and sets ``request.handler`` and, if it likes, ``request.config``.
+* :class:`Objects`, the default: a tree of objects; each method answers a path of its own.
+* :class:`Resources`: a tree of objects; the methods ``GET``, ``POST``, ... of an object answer its path.
+* :class:`Routes`: a list of paths with variables, from whose names URLs can be generated.
+* Your own: a callable that takes the path and sets ``request.handler`` and, optionally, ``request.config``.
 
-One is chosen for a whole application: ``App(root, dispatch=...)``, or ``{"/": {"request.dispatch": ...}}``.
+An application has one dispatcher: ``App(root, dispatch=...)``, or ``{"/": {"request.dispatch": ...}}``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Objects:
-    """Publishes a tree of objects; :mod:`kirsch_web.tree` has the rules."""
+    """Publishes a tree of objects. :mod:`kirsch_web.tree` states the rules."""
 
     def finder(self, app: Application) -> Finder:
         """Return the compiled tree."""
@@ -44,8 +44,8 @@ class Objects:
 class Resources:
     """Publishes a tree of objects by their methods GET, POST, PUT, PATCH, DELETE and QUERY.
 
-    Segments that no attribute is found for are positional arguments of these methods. HEAD and OPTIONS are answered
-    from them, and 405 with Allow for a method that an object does not have.
+    Segments for which the object has no attribute are positional arguments of these methods. HEAD and OPTIONS are
+    answered automatically. A method that the object does not have is answered with 405 and Allow.
     """
 
     def finder(self, app: Application) -> Finder:
@@ -59,7 +59,7 @@ _VARIABLE = re.compile(
 
 
 class _Entry(NamedTuple):
-    """A connection: a route, or several whose path names their controller or action."""
+    """The arguments of one ``connect()``: one route, or several if the path has ``{controller}`` or ``{action}``."""
 
     name: str
     route: str
@@ -79,10 +79,10 @@ class Route:
         self.action = action or "index"
         self.defaults = dict(defaults)
         self.function: Callable[..., object] = NotFound()
-        """The controller's method; resolved when the application is mounted."""
+        """The controller's method; set when the application is mounted."""
         self.variables: list[str] = []
         self.parts: list[tuple[str, str]] = []
-        """The parts of the path: ("text", ...), ("variable", name)."""
+        """The parts of the path: ``("text", literal)`` or ``("variable", name)``."""
         pattern, position = "", 0
         for match in _VARIABLE.finditer(self.route):
             literal = self.route[position : match.start()]
@@ -109,11 +109,11 @@ class Route:
         self.patterns = dict(requirements)
         head = self.route[1:].partition("/")[0]
         self.first = None if _VARIABLE.search(head) else head
-        """The first segment, if it is fixed."""
+        """The first segment; None if it contains a variable."""
 
     def path(self, values: dict[str, object]) -> str:
-        """Return the path for values of the variables, which are taken out of ``values``. LookupError for one that is
-        missing, ValueError if the path would lead elsewhere."""
+        """Return the path for the variables' values, and remove these from ``values``. Raises LookupError if a value is
+        missing, ValueError if the route does not match the path."""
         found = ""
         for kind, text in self.parts:
             if kind == "text":
@@ -129,15 +129,16 @@ class Route:
 
 
 class Routes:
-    """A list of routes; the first that fits path and method counts.
+    """A list of routes; the first one that matches path and method is used.
 
     ``connect(name, route, controller, action, conditions)``: a route is a path with variables, ``/books/{id}``,
-    ``/books/{id:[0-9]+}``, ``/files/*path``, or ``:id`` as older code writes it; a leading slash may be left out.
-    ``controller`` is an object, or the name of a route whose controller is meant; ``action`` is the method that is
-    called (``index``). ``conditions={"method": ["GET"]}`` limits it; without, its decorator does, or it is GET.
-    ``{action}`` in a route stands for each public method of the controller, ``{controller}`` for each name.
+    ``/books/{id:[0-9]+}``, ``/files/*path``, or ``:id`` as older code writes it. The leading slash is optional.
+    ``controller`` is an object, or the name of a route that has the same controller. ``action`` is the name of the
+    method to call; default: ``index``. ``conditions={"method": ["GET"]}`` limits the HTTP methods; by default they
+    are those of the decorator, or GET. ``{action}`` in a route stands for each public method of the controller,
+    ``{controller}`` for each name of a controller.
 
-    Variables are the handler's parameters of these names.
+    The handler receives the variables in its parameters of the same names.
     """
 
     def __init__(self) -> None:
@@ -155,7 +156,7 @@ class Routes:
         requirements: Mapping[str, str] | None = None,
         **defaults: object,
     ) -> None:
-        """Add a route, and its controller under its name."""
+        """Add a route, and its controller under the route's name."""
         if controller is not None and not isinstance(controller, str):
             self._controllers.setdefault(name, controller)
         self._add(name, route, controller, action, conditions, requirements, **defaults)
@@ -187,7 +188,7 @@ class Routes:
         return RouteFinder(app, [Route(found) for each in self._entries for found in self._expanded(each)])
 
     def _expanded(self, entry: _Entry) -> Iterator[_Entry]:
-        """Return the entries of one connection: one for each controller and action that its path may name."""
+        """Yield one entry for each controller and action that the path of ``entry`` can name."""
         route, controller = entry.route, entry.controller
         names = {match[1] or match[3] or match[4] for match in _VARIABLE.finditer(route)}
         if "controller" in names:
@@ -214,18 +215,18 @@ def _without(route: str, variable: str, value: str) -> str:
 
 
 def template(route: str) -> str:
-    """Return the path of a route with each variable in braces, whatever it is written like: ``/books/{id}``."""
+    """Return the path of a route with each variable in braces and without its pattern: ``/books/{id}``."""
     return _VARIABLE.sub(lambda match: f"{{{match[1] or match[3] or match[4]}}}", route)
 
 
 class Mapper:
-    """``routes.mapper``, for code written for the package Routes: ``connect(route, ...)``; a name may come first."""
+    """``routes.mapper``, for code written for the package Routes: ``connect(route, ...)``, ``connect(name, route)``."""
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
 
     def connect(self, *names: str, controller: object = None, action: str | None = None, **others: Any) -> None:
-        """Add a route; of two texts the first is its name."""
+        """Add a route. ``names`` are its path, or its name and its path."""
         if len(names) not in (1, 2):
             raise ConfigError("connect() takes a route, or a name and a route")
         self._routes._add(names[0], names[-1], controller, action, **others)
@@ -238,7 +239,7 @@ def _actions(controller: object) -> list[str]:
 
 
 class RouteFinder(Finder):
-    """The compiled form of :class:`Routes`: fixed paths in a dictionary, the others by their first segment."""
+    """The compiled form of :class:`Routes`: a dictionary of fixed paths, and the other routes by first segment."""
 
     dynamic = False
 
@@ -276,7 +277,7 @@ class RouteFinder(Finder):
             route.methods = ("GET",) if mark is None else mark.methods
 
     def _layers(self, path: str) -> tuple[Layer, ...]:
-        """Return the sections of a path, from the root on."""
+        """Return the configuration layers of a path, beginning at the root."""
         found = list(self._base)
         section = self._sections
         if section.layer is not None:
@@ -346,7 +347,7 @@ class RouteFinder(Finder):
             raise ConfigError(
                 f"route {route.route!r}: {shape.where} has no parameter {unknown[0]}{nearest(unknown[0], known)}"
             )
-        # The sections name the URL, and so they count more than what stands at the code.
+        # Sections override decorators, because they name the URL.
         layers = (*self._base, *own, *layers[len(self._base) :])
         about: Any = {"method": method, "path": route.route, "is_index": True, "captured": tuple(route.variables)}
         plan = plan_of_handler(self.app, layers, function, names, **about, allow=allow)
@@ -355,7 +356,7 @@ class RouteFinder(Finder):
         return plan
 
     def exact(self) -> Iterator[tuple[str, Endpoint]]:
-        """Fixed paths that no route with variables can be meant by."""
+        """Yield the fixed paths that no route with variables matches, with their endpoints."""
         for path, numbers in self._fixed.items():
             if not any(
                 self.routes[number].match(path)
@@ -393,12 +394,12 @@ def _with_defaults(run: Callable[[Request], object], defaults: dict[str, str]) -
 
 
 class CallableDispatcher:
-    """Adapts a dispatcher of the application's own.
+    """Adapts the application's own dispatcher.
 
-    It is called with the decoded path while the request is current, and sets ``request.handler``: something to call
-    without arguments (:func:`page` binds a function and its parameters), an HTTPError or HTTPRedirect, or None if a
-    tool makes the body. It may set ``request.config``, which is merged over that of ``/``; then the tools and hooks in
-    it are run.
+    The dispatcher is called with the decoded path; :func:`current` returns the request meanwhile. It sets
+    ``request.handler`` to a callable without arguments (:func:`page` binds a function and its parameters), to an
+    HTTPError or HTTPRedirect, or to None if a tool makes the body. It may set ``request.config``, which overrides that
+    of ``/`` and can switch tools and hooks on.
     """
 
     def __init__(self, dispatch: Callable[[str], object]) -> None:
@@ -426,7 +427,7 @@ class _CallingFinder(Finder):
         token = set_current(request)
         try:
             self._dispatch(wsgi_path(environ.get("PATH_INFO", "")))
-        except Exception as error:  # noqa: BLE001 - of the dispatcher, which becomes a response
+        except Exception as error:  # noqa: BLE001 - whatever the dispatcher raises becomes a response
             request.plan = self.refusal(error)
             return request
         finally:
@@ -441,7 +442,7 @@ class _CallingFinder(Finder):
         return request
 
     def _with(self, config: dict[str, Any]) -> Plan:
-        """Return the plan of a configuration; kept for one that is the same object or has the same values."""
+        """Return the plan of a configuration. It is kept for configurations whose values are the same objects."""
         key = tuple((name, id(value)) for name, value in config.items())
         kept = self._plans.get(key)
         if kept is not None:
@@ -454,7 +455,7 @@ class _CallingFinder(Finder):
         plan = Plan(self.app.settings([*self._base, layer]), _call_dispatched, method="")
         if len(self._plans) >= self.KEPT:
             self._plans.clear()
-        self._plans[key] = (dict(config), plan)  # the values stay, so that their ids stay theirs
+        self._plans[key] = (dict(config), plan)  # the values are kept alive, so that no other object gets their ids
         return plan
 
     def find(self, path: str, method: str = "GET", /) -> tuple[Endpoint, Sequence[str], dict[str, str] | None]:
@@ -471,9 +472,10 @@ def _call_dispatched(request: Request) -> object:
 
 
 def page(function: Callable[..., object], *segments: str, **parameters: str) -> Callable[[], object]:
-    """Return a handler for a dispatcher of one's own: ``function`` with arguments from segments, names, query and body.
+    """Return a handler for the application's own dispatcher: it calls ``function``, whose arguments come from
+    ``segments``, ``parameters``, the query and the body.
 
-    Its parameters are converted and checked as those of any handler.
+    The arguments are converted and checked as for any handler.
     """
     from kirsch_web.request import current
 

@@ -1,4 +1,4 @@
-"""Exceptions: those that end a request, and the one that reports a mistake in the application's set-up."""
+"""Exceptions that end a request, and ConfigError for mistakes in the application's set-up."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _lines: dict[int, str] = {}
 
 
 def status_line(status: int) -> str:
-    """``"404 Not Found"`` for 404, as ``start_response`` takes it. Raises ValueError outside 100..599."""
+    """Return the status for ``start_response``: ``"404 Not Found"`` for 404. Raises ValueError outside 100..599."""
     line = _lines.get(status)
     if line is None:
         if not 100 <= status <= 599:
@@ -40,7 +40,7 @@ def status_line(status: int) -> str:
 
 
 class ConfigError(Exception):
-    """The application's set-up is wrong: raised when it is mounted, with all mistakes, one on each line."""
+    """The application's set-up is wrong. Raised when it is mounted; the message has all mistakes, one on each line."""
 
     def __init__(self, mistakes: str | Sequence[str]) -> None:
         self.mistakes = [mistakes] if isinstance(mistakes, str) else list(mistakes)
@@ -48,9 +48,9 @@ class ConfigError(Exception):
 
 
 class Stop(Exception):
-    """Base of the exceptions that end a handler or a hook: raise one to stop.
+    """The base class of exceptions that end a handler or a hook.
 
-    An instance can be called, which raises it; so it can stand where a handler does.
+    Calling an instance raises it, so an instance can be used in place of a handler.
     """
 
     def __call__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
@@ -58,13 +58,13 @@ class Stop(Exception):
 
 
 class HTTPError(Stop):
-    """Ends the request with an error of the client's (400..499) or the server's (500..599).
+    """Ends the request with an error: 400 to 499 if the client made it, 500 to 599 if the server did.
 
     Args:
         status: 400 to 599.
-        detail: one sentence about this occurrence, shown to the client.
+        detail: one sentence about this case, shown to the client.
         headers: further header fields of the response.
-        errors: what is wrong with each parameter, shown to the client as ``errors``.
+        errors: the mistake in each parameter, shown to the client as the member ``errors``.
         extra: further members of the problem document (RFC 9457).
     """
 
@@ -100,8 +100,8 @@ class NotFound(HTTPError):
 class HTTPRedirect(Stop):
     """Ends the request with a redirect.
 
-    ``location`` is resolved against the request's own URL. Another origin than the request's is refused unless
-    ``external`` is true, so that a location that the client has chosen cannot lead to another site.
+    ``location`` is resolved against the request's URL. A location on another origin is refused unless ``external`` is
+    true, so that a location chosen by a client cannot lead to another site.
     """
 
     def __init__(self, location: str, status: int = 303, *, external: bool = False) -> None:
@@ -114,9 +114,9 @@ class HTTPRedirect(Stop):
 
 
 class InternalRedirect(Stop):
-    """Ends the handling of this path and begins that of another as GET, without the client's knowledge.
+    """Ends the request and answers it with the page of another path, by GET. The client sees no redirect.
 
-    ``path`` is below the application's mount. The handler finds the first request in ``request.previous``.
+    ``path`` is below the application's mount. ``request.previous`` is the request that was redirected.
     """
 
     def __init__(self, path: str, query: str = "") -> None:
@@ -126,7 +126,7 @@ class InternalRedirect(Stop):
 
 
 class Finished(Stop):
-    """Ends the request with ``response``, which needs no handler."""
+    """Ends the request with ``response``. If a hook raises it, the handler does not run."""
 
     def __init__(self, response: object) -> None:
         super().__init__(response)
@@ -134,4 +134,4 @@ class Finished(Stop):
 
 
 class BadText(ValueError):
-    """A text is not of the type that a parameter has; the message completes "... is not"."""
+    """A text cannot be converted to a parameter's type. The message completes the sentence "... is not"."""

@@ -1,8 +1,8 @@
-"""Hooks and tools: what runs around a handler, where, and in which order.
+"""Hooks and tools, which run before and after a handler.
 
-A *hook* is a callable that receives the request, at one of eight points. A *tool* is a named set of hooks with options
-that the configuration gives it, path by path. Both are resolved when the application is mounted: a request runs tuples
-of callables.
+A *hook* is a callable that receives the request at one of eight points. A *tool* is a named set of hooks, with options
+that the configuration sets path by path. Both are resolved when the application is mounted, so that a request only
+calls tuples of callables.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ POINTS = (
 
 
 class Hook:
-    """A callable at a point.
+    """A callable that runs at a hook point.
 
     Args:
         point: one of :data:`POINTS`.
-        callback: called with the request. Under ASGI it may be a coroutine function: it runs in the event loop, while
+        callback: called with the request. Under ASGI it may be a coroutine function, which runs in the event loop while
             the thread of the other hooks waits.
-        priority: 0 to 100, the lowest first; equals run in the order in which they were attached.
-        failsafe: whether it runs although an earlier hook of the point has raised.
-        name: shown by ``explain``.
-        always: of ``before_finalize``: whether it also runs for responses that no other hook sees, such as that of an
-            unexpected exception. It may run twice for one response.
+        priority: 0 to 100; the lowest runs first. Equal priorities run in the order in which they were attached.
+        failsafe: whether the hook runs even if an earlier hook of the point has raised an exception.
+        name: the name that ``explain`` shows.
+        always: only for ``before_finalize``: whether the hook also runs for responses for which the other hooks do not
+            run, such as that of an unexpected exception. It may run twice for one response.
     """
 
     __slots__ = ("always", "callback", "failsafe", "name", "point", "priority")
@@ -70,7 +70,7 @@ class Hook:
 
 
 def is_asynchronous(callback: Any) -> bool:
-    """Return whether a callback is a coroutine function, or a method, a partial or an object that calls one."""
+    """Return whether a callback is a coroutine function, or a method, partial or object that calls one."""
     while isinstance(callback, partial):
         callback = callback.func
     function = callback if hasattr(callback, "__code__") else getattr(type(callback), "__call__", None)  # noqa: B004
@@ -85,7 +85,8 @@ def _run_coroutine(callback: Callable[[Request], Any], request: Request) -> None
 
 
 def awaited(request: Request, coroutine: Any) -> object:
-    """Return the result of a coroutine. Hooks run in threads under ASGI, so the event loop is free to run it."""
+    """Run a coroutine in the event loop, wait, and return its result. Under ASGI hooks run in threads, so the event
+    loop is free."""
     import asyncio
 
     return asyncio.run_coroutine_threadsafe(coroutine, request.environ["asgi.loop"]).result()
@@ -100,10 +101,10 @@ def sort(hooks: Iterable[Hook]) -> dict[str, tuple[Hook, ...]]:
 
 
 def runner(point: str, hooks: tuple[Hook, ...]) -> Callable[[Request], object] | None:
-    """One callable that runs the ``hooks`` of a point, which is the request's stage then; None if there are none.
+    """Return a callable that sets the request's stage to ``point`` and runs the ``hooks``; None if there are none.
 
-    An exception ends the point, except that the failsafe hooks behind the one that raised still run. The first
-    exception is the one that counts.
+    After an exception only the failsafe hooks among the remaining ones run. The first exception propagates; later ones
+    are dropped.
     """
     if not hooks:
         return None
@@ -135,22 +136,22 @@ def _run_failsafe(point: str, hooks: tuple[Hook, ...], request: Request) -> None
 
 
 class Tool:
-    """A callable that the configuration switches on path by path: ``tools.NAME.on``, ``tools.NAME.OPTION``.
+    """A set of hooks that the configuration switches on path by path: ``tools.NAME.on``, ``tools.NAME.OPTION``.
 
     Args:
         point: the hook point.
         callback: called with the request and, as keywords, the options that the configuration sets. Its keyword
-            parameters are the options; their annotations are their types.
-        name: what the configuration calls it; default: the callable's name.
-        priority: as of :class:`Hook`.
-        failsafe: as of :class:`Hook`.
-        **options: values of options if the configuration says nothing.
+            parameters are the options, and their annotations the types of the options.
+        name: the tool's name in the configuration; default: the callable's name.
+        priority: the priority of the tool's hook, see :class:`Hook`.
+        failsafe: see :class:`Hook`.
+        **options: default values of options.
 
     Subclasses override :meth:`hooks`, and :attr:`types` if they take options.
     """
 
     types: Mapping[str, Any] = {}
-    """Names and types of the options, if there is no callback; a type of None is not checked."""
+    """The names and types of the options of a tool without a callback. None as a type: the value is not checked."""
 
     def __init__(
         self,
@@ -172,7 +173,7 @@ class Tool:
         self.defaults = options
 
     def option_types(self) -> dict[str, Any]:
-        """Names and types of the options; a type of None is not checked."""
+        """Return the names and types of the options. None as a type: the value is not checked."""
         if self.callback is None:
             return dict(self.types)
         from kirsch_web.shape import keyword_types
@@ -180,11 +181,11 @@ class Tool:
         return keyword_types(self.callback)
 
     def check(self, options: Mapping[str, Any]) -> Iterable[str]:  # noqa: ARG002 - for subclasses
-        """Return one sentence for each mistake in the options beyond their names and types."""
+        """Return one sentence for each mistake in the options. Their names and types are already checked."""
         return ()
 
     def hooks(self, options: Mapping[str, Any], app: Application) -> Iterable[Hook]:  # noqa: ARG002 - for subclasses
-        """Return the hooks for a path with these options, defaults included."""
+        """Return the hooks for a path. ``options`` are the configured values and the defaults."""
         assert self.callback is not None, "a Tool without a callback overrides hooks()"
         callback = partial(self.callback, **options) if options else self.callback
         yield Hook(self.point, callback, priority=self.priority, failsafe=self.failsafe, name=self.name)
@@ -194,7 +195,7 @@ class Tool:
 
 
 def tool(point: str, *, name: str = "", priority: int = 50, failsafe: bool = False) -> Callable[..., Tool]:
-    """Decorator: make a function a :class:`Tool`."""
+    """Return a decorator that makes a function a :class:`Tool`."""
 
     def decorate(callback: Callable[..., object]) -> Tool:
         return Tool(point, callback, name, priority=priority, failsafe=failsafe)

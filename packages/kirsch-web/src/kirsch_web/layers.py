@@ -1,4 +1,4 @@
-"""The configuration layers of an application: each checked once, and merged for each path."""
+"""The configuration layers of an application. Each is checked once; a path's settings are merged from its layers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from kirsch_web.plan import Settings
 
 KEPT = 4096
-"""The number of layers and settings that an application keeps, so that objects made for requests cannot fill the
-memory."""
+"""The number of layers, and of settings, that an application keeps. It bounds the memory that objects made for
+single requests can take."""
 
 
 class Layers:
-    """The layers of one application: those of its sections, and those of decorators, found by function or class.
+    """The layers of one application: those of configuration sections, and those of decorators, by function or class.
 
     Args:
         app: the application. Its ``tools`` and ``namespaces`` decide which keys exist.
@@ -56,7 +56,7 @@ class Layers:
         return checked[1]
 
     def of(self, thing: Any) -> Layer | None:
-        """Return the configuration by the decorators of a function, or of the class of an object; None without any."""
+        """Return the configuration that decorators give a function or an object's class; None if there is none."""
         is_function = isinstance(thing, (FunctionType, MethodType))
         key = getattr(thing, "__func__", thing) if is_function else type(thing)
         try:
@@ -74,14 +74,14 @@ class Layers:
             return layer
 
     def merged(self, layers: Sequence[Layer]) -> Settings:
-        """Return the merged configuration of ``layers``, without those that have mistakes."""
+        """Return the merged configuration of ``layers``. Layers with mistakes are left out."""
         key = tuple(map(id, layers))
         found = self._settings.get(key)
         if found is None:
             from kirsch_web.plan import Settings
 
             found = Settings(self._app, tuple(layer for layer in layers if self.check(layer)))
-            if len(found.layers) == len(layers):  # else other layers could have the same ids later
+            if len(found.layers) == len(layers):  # a layer that was left out can be freed, and another get its id
                 _keep(self._settings, key, found)
         return found
 

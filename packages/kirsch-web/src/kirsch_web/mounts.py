@@ -1,4 +1,4 @@
-"""Several WSGI applications below one another's paths."""
+"""Several WSGI applications in one, each at its own path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 class Mounts:
-    """Several WSGI applications, each below a path: the longest path that fits counts, at a slash.
+    """Several WSGI applications, each mounted at a path. A request goes to the longest path that its own begins with,
+    up to a slash.
 
     ``Mounts({"": shop, "/admin": admin})``. The mount's path moves from PATH_INFO to SCRIPT_NAME.
     """
@@ -27,7 +28,7 @@ class Mounts:
             if path in found:
                 raise ConfigError(f"there are two applications at {path or '/'}")
             found[path] = app
-        # As environ has them.
+        # Paths are decoded as Latin-1, as in PATH_INFO.
         mounts = [(path.encode().decode("latin-1"), app) for path, app in found.items()]
         self._longest_first = sorted(mounts, key=lambda each: len(each[0]), reverse=True)
 

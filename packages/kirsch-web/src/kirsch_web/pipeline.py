@@ -1,6 +1,6 @@
-"""The course of a request: hooks and handler in CherryPy's order, internal redirects, then the response.
+"""The pipeline of a request: hooks and handler in CherryPy's order, internal redirects, then the response.
 
-WSGI (:mod:`kirsch_web.app`) and ASGI (:mod:`kirsch_web.asgi`) run requests by these functions.
+WSGI (:mod:`kirsch_web.app`) and ASGI (:mod:`kirsch_web.asgi`) both use these functions.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ PLAIN = frozenset((str, dict, list))
 def respond(
     request: Request, start_response: StartResponse, error: BaseException | None = None, result: Any = NOTHING
 ) -> Iterable[bytes]:
-    """Answer a WSGI request, which is the current one, with what its handler has raised or returned.
+    """Answer the current WSGI request with the ``error`` that its handler raised or the ``result`` that it returned.
 
-    Without an ``error`` and a ``result`` the hooks and the handler run first.
+    Without either, the hooks and the handler run first.
     """
     outer = None
     try:
@@ -42,7 +42,7 @@ def respond(
                 error, result = None, NOTHING
                 try:
                     request, token = redirected(request, redirect)
-                except Exception as failure:  # noqa: BLE001 - of the session, becomes the response
+                except Exception as failure:  # noqa: BLE001 - saving the session failed: the error becomes the response
                     error = failure
                     continue
                 outer = outer or token
@@ -59,10 +59,10 @@ def respond(
 
 
 def redirected(request: Request, redirect: InternalRedirect) -> tuple[Request, Any]:
-    """End a request, and begin the one for the redirect's path, which becomes the current one.
+    """End ``request``, and begin a request for the redirect's path, which becomes the current one.
 
-    The cookies that the first one has set, and the changes of its session, are kept. Raises what saving the session
-    raises.
+    Cookies that ``request`` has set and changes of its session are kept. Exceptions of saving the session propagate.
+    Returns the new request and the token that makes the old one current again.
     """
     from kirsch_web.internal_redirect import second_environ
 
@@ -85,12 +85,12 @@ def redirected(request: Request, redirect: InternalRedirect) -> tuple[Request, A
 
 
 def too_many_redirects(request: Request) -> Parts:
-    """Return the response of a request that internal redirects do not bring to an end."""
+    """Return the response to a request with too many internal redirects."""
     return unexpected(request, RuntimeError(f"more than {MAX_INTERNAL_REDIRECTS} internal redirects"))
 
 
 def handle(request: Request) -> Any:
-    """Run the hooks before the handler, and the handler. Returns its result."""
+    """Run the hooks that come before the handler, then the handler. Return the handler's result."""
     plan = request.plan
     points = plan.points
     if plan.checks_host:
@@ -109,9 +109,9 @@ def handle(request: Request) -> Any:
 
 
 def response_of(request: Request, error: BaseException | None, result: Any) -> Parts:
-    """Return the response of what the handler has raised or returned, or run it if there is neither.
+    """Return the response for the handler's ``error`` or ``result``. Without either, the handler runs first.
 
-    Raises InternalRedirect, and no other exception.
+    Raises no exception but InternalRedirect.
     """
     try:
         try:
@@ -121,7 +121,7 @@ def response_of(request: Request, error: BaseException | None, result: Any) -> P
                 if result is NOTHING:
                     result = handle(request)
                 if type(result) in PLAIN and request._response is None:
-                    request._result = result  # until a hook asks for the response
+                    request._result = result  # becomes the response's body if a hook reads request.response
                 else:
                     accept(request, result)
                 return _finish(request)
@@ -134,7 +134,7 @@ def response_of(request: Request, error: BaseException | None, result: Any) -> P
                 points.on_end_resource(request)
     except InternalRedirect:
         raise
-    except (HTTPError, HTTPRedirect, Finished) as stop:  # of a hook that ran for a stop, or at the end
+    except (HTTPError, HTTPRedirect, Finished) as stop:  # raised by a hook after the handler
         set_stopped(request, stop)
         run_always(request)
         return finalize(request)
@@ -150,7 +150,7 @@ def _finish(request: Request) -> Parts:
 
 
 def _check_host(request: Request) -> None:
-    """Raise 421 for a host that is not in ``hosts``; an entry ``.shop.example`` allows every name below it."""
+    """Raise 421 if the host is not in ``hosts``. The entry ``.shop.example`` allows every name below it."""
     host = request.host.lower()
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and not host.endswith("]") else host
     for allowed in request.plan.config["hosts"]:

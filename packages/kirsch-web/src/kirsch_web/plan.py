@@ -1,4 +1,4 @@
-"""Plans: all that is known of a request before it arrives, prepared for each handler, method and configuration."""
+"""Plans: what can be computed before a request arrives, for each combination of handler, method and configuration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Points:
-    """The callable of each hook point, or None."""
+    """For each hook point, the callable that runs its hooks; None if it has none."""
 
     __slots__ = POINTS
     on_start_resource: Callable[[Request], object] | None
@@ -45,7 +45,7 @@ class Points:
 
 
 class Settings:
-    """The settings that follow from the configuration of a path; the plans of all its methods share them."""
+    """The values computed from the configuration of a path. The plans of all its methods share them."""
 
     __slots__ = (
         "checks_host", "config", "fields", "hooks", "html_fields", "json_fields", "layers", "limits", "origins",
@@ -65,7 +65,7 @@ class Settings:
             if key.startswith(prefix)
         }
         self.fields = list(named.values())
-        """The fields that every response of this path begins with."""
+        """The header fields with which every response of this path begins."""
         has_type = "content-type" in named
         self.html_fields = self.fields if has_type else [("Content-Type", HTML), *self.fields]
         self.json_fields = self.fields if has_type else [("Content-Type", JSON), *self.fields]
@@ -98,7 +98,7 @@ class Plan:
         captured: tuple[str, ...] = (),
         allow: tuple[str, ...] = (),
     ) -> None:
-        # A request reads these here: one look-up less for each.
+        # Copied from the settings, because a request then needs one attribute look-up less for each.
         self.config, self.origins, self.limits = settings.config, settings.origins, settings.limits
         self.fields, self.html_fields, self.json_fields = settings.fields, settings.html_fields, settings.json_fields
         self.hooks, self.points, self.streams = settings.hooks, settings.points, settings.streams
@@ -110,7 +110,7 @@ class Plan:
         self.shape = shape
         self.method = method
         self.path = path
-        """The path up to where the handler's positional parameters begin."""
+        """The path before the segments for the handler's positional parameters."""
         self.start = start
         self.is_index = is_index
         self.captured = captured
@@ -122,16 +122,16 @@ class Plan:
         points = self.points
         ends = points.on_end_resource is not None or points.on_end_request is not None
         self.finishes = points.before_finalize
-        # A plan of no method, such as that of an own dispatcher, may answer HEAD.
+        # A plan without a method, such as that of an application's own dispatcher, may have to answer HEAD.
         self.quiet = not ends and method not in ("HEAD", "") and status not in NO_CONTENT
-        """True if a plain result is sent at once, because nothing runs behind its finalization."""
+        """True if a plain result can be sent at once, because no hook runs after its finalization."""
 
         self.marked: Plan | None = None
-        """This plan for a profiler: see :mod:`kirsch_web.stages`."""
+        """The copy of this plan that reports its stages to a profiler, see :mod:`kirsch_web.stages`."""
         self.encoded: Any = None
-        """The fields of plain results as ASGI has them; made by :mod:`kirsch_web.asgi` with the first request."""
+        """The header fields of plain results as ASGI needs them. Set by :mod:`kirsch_web.asgi` at the first request."""
         self.quick: Callable[..., Iterable[bytes]] | None = None
-        """Answers a fixed path in place of all of this, if that is possible; made by the application."""
+        """Answers a request of a fixed path without the pipeline; None if it cannot. Set by the application."""
 
     def __repr__(self) -> str:
         return f"<Plan {self.method} {self.path or '/'}>"
@@ -166,7 +166,7 @@ def _hooks(app: Application, config: dict[str, Any]) -> list[Hook]:
 
 
 def missing_tools(app: Application, layers: Sequence[Layer], shape: Any) -> Iterable[str]:
-    """Return a sentence for each parameter whose value only a tool can give, if no such tool is on."""
+    """Yield a sentence for each parameter whose value only a tool can give, if that tool is not on."""
     for each in shape.parameters:
         needed = getattr(getattr(each.inject, "__self__", None), "given_by", "")
         if not needed:
@@ -184,9 +184,9 @@ def missing_tools(app: Application, layers: Sequence[Layer], shape: Any) -> Iter
 def plan_of_handler(
     app: Application, layers: tuple[Layer, ...], function: Callable[..., object], names: tuple[str, ...], **about: Any
 ) -> Plan:
-    """Return the plan of a handler, whose parameters ``names`` the path gives; ``about`` are arguments of Plan.
+    """Return the plan of a handler. The path gives the parameters ``names``; ``about`` are further arguments of Plan.
 
-    Raises ConfigError. Missing tools are added to the mistakes of ``app``.
+    Raises ConfigError for mistakes in the signature. Missing tools are added to the mistakes of ``app``.
     """
     shape = shape_of(function)
     settings = app.settings(layers)
@@ -200,34 +200,34 @@ def plan_of_handler(
 
 
 def refuse(error: HTTPError) -> Binder:
-    """Return the handler of a path that has none for the method: it raises ``error``."""
+    """Return a handler that raises a copy of ``error``, for a path that has no handler for the method."""
     return partial(_raise, error.status, error.detail, tuple(error.headers))
 
 
 def _raise(status: int, detail: str, headers: tuple[tuple[str, str], ...], _request: Request) -> object:
-    raise HTTPError(status, detail, headers=headers)  # a new one each time: an exception keeps its traceback
+    raise HTTPError(status, detail, headers=headers)  # a new one each time, because an exception keeps its traceback
 
 
 class Endpoint(NamedTuple):
-    """The plans of one kind of path, by method; and what to run for methods that it does not have."""
+    """The plans of one kind of path, by method, and the plan for methods that it does not have."""
 
     plans: dict[str, Plan]
     other: Plan
-    """For a method without a plan: 404 if there are no plans at all, else 405."""
+    """The plan for other methods: it answers 404 if ``plans`` is empty, else 405."""
     start: int
     """The number of segments before those for positional parameters."""
     captures: tuple[tuple[str, int], ...] = ()
-    """Parameters that segments are for, each with the segment's number."""
+    """The captured segments: the name of the parameter and the number of the segment in the path."""
     is_index: bool = False
 
     def plan(self, method: str) -> Plan:
-        """Return the plan for a method."""
+        """Return the plan for a method; ``other`` if it has none of its own."""
         found = self.plans.get(method)
         return self.other if found is None else found
 
 
 def allowed(methods: Iterable[str]) -> tuple[str, ...]:
-    """Return the methods that ``Allow`` lists: HEAD comes with GET, and OPTIONS is always answered."""
+    """Return the methods that ``Allow`` lists: ``methods``, HEAD if GET is among them, and OPTIONS."""
     found = dict.fromkeys(methods)
     if "GET" in found:
         found["HEAD"] = None
@@ -244,15 +244,15 @@ def endpoint_of(
     plan_of: Callable[[str, Any, tuple[str, ...]], Plan],
     segments: tuple[Any, ...] = (0,),
 ) -> Endpoint:
-    """Return the endpoint of the handlers of one path: HEAD comes with GET, OPTIONS is answered, other methods get 405.
+    """Return the endpoint of one path's handlers. GET answers HEAD, OPTIONS is answered, other methods get 405.
 
     Args:
         app: the application.
         layers: the configuration of the path.
-        path: up to where positional parameters begin.
-        methods: what ``plan_of`` makes the plan of a method from, with what ``Allow`` lists.
-        plan_of: makes a plan.
-        segments: the further arguments of :class:`Endpoint`.
+        path: the path before the segments for positional parameters.
+        methods: for each method, the object from which ``plan_of`` makes the plan, such as the handler.
+        plan_of: returns the plan for a method, its object in ``methods``, and the methods that ``Allow`` lists.
+        segments: the arguments of :class:`Endpoint` from ``start`` on.
     """
     allow = allowed(methods)
     answered = {**methods, "HEAD": methods["GET"]} if "GET" in methods else methods

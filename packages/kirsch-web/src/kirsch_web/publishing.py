@@ -1,10 +1,9 @@
 """Publishing: the decorators, and the rule by which methods become handlers and objects become nodes.
 
-The rule. The root is published. An attribute of a published object is part of the tree when its class says so: it has
-``index`` or ``default``, a decorated method, or is marked by :func:`publish`. A published class publishes the public
-methods that it defines; those that it inherits are published if the base class is itself published. So a database
-connection or a dict that an object keeps in an attribute stays private, and so do the methods of a library's class
-that an application derives from.
+The rule: the root is published. An attribute of a published object is published if its class has ``index`` or
+``default`` or a decorated method, or is marked by :func:`publish`. A published class publishes the public methods that
+it defines. Inherited methods are published if the base class is itself published. So a database connection or a dict
+in an attribute stays private, and so do the methods that an application's class inherits from a library's.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ MARK = "__kirsch_web__"
 CONFIG = "__kirsch_web_config__"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY")
 SAFE = frozenset(("GET", "HEAD", "OPTIONS", "QUERY", "TRACE"))
-"""Methods that change nothing on the server (RFC 9110, 9.2.1; RFC 10008 for QUERY)."""
+"""The safe methods, which change nothing on the server (RFC 9110, 9.2.1; RFC 10008 for QUERY)."""
 WITH_BODY = frozenset(("POST", "PUT", "PATCH", "QUERY", "DELETE"))
-"""Methods whose body is read where a handler's parameters need it."""
+"""The methods whose body is read if a handler's parameters need it."""
 
 
 class Mark(NamedTuple):
-    """The marks that decorators leave on a function or a class."""
+    """The values that decorators attach to a function or a class."""
 
     methods: tuple[str, ...] = ("GET",)
     names: tuple[str, ...] = ()
@@ -52,10 +51,10 @@ class Mark(NamedTuple):
 
 def _decorator(methods: tuple[str, ...]) -> Any:
     def decorate(function: Any = None, *, name: str | Sequence[str] = (), status: int = 0, **config: object) -> Any:
-        """Publish a method; ``name`` is its segment of the path instead of its own, or several of them.
+        """Publish a method. ``name`` is its segment of the path, or several; default: the method's name.
 
-        ``name="index"`` makes it answer the object's own path. ``status`` is that of a result that is no Response.
-        Other keywords are options of the configuration for it, ``limit="2MiB"`` being short for ``body.limit``.
+        ``name="index"`` makes the method answer the object's own path. ``status`` is the status if the result is no
+        Response. Other keywords are configuration of the handler; ``limit="2MiB"`` is short for ``body.limit``.
         """
         names = (name,) if isinstance(name, str) else tuple(name)
         for each in names:
@@ -104,7 +103,7 @@ if TYPE_CHECKING:
 def publish(
     thing: Any = None, /, *, methods: Sequence[str] = ("GET",), name: str | Sequence[str] = (), status: int = 0
 ) -> Any:
-    """Publish a method, for ``methods``, or a class: its instances are nodes if they are attributes of nodes."""
+    """Publish a method for HTTP ``methods``, or a class, whose instances are nodes if they are attributes of nodes."""
     for method in methods:
         if method not in METHODS or method == "HEAD":
             raise ConfigError(f"{method} is no method to publish; HEAD comes with GET, and OPTIONS is answered")
@@ -119,13 +118,13 @@ def publish(
 
 
 def hide(thing: F) -> F:
-    """Do not publish this method, or instances of this class."""
+    """Keep a method, or the instances of a class, from being published. A decorator."""
     setattr(thing, MARK, Mark(hidden=True))
     return thing
 
 
 def config(options: Mapping[str, object] | None = None, **keywords: object) -> Callable[[F], F]:
-    """Decorator: configuration of a handler, or of a class for its path and all below.
+    """Return a decorator that configures a handler, or, for a class, the path of its objects and all paths below.
 
     ``@web.config({"tools.gzip.on": True})``, or with two underscores for a dot: ``@web.config(tools__gzip__on=True)``.
     """
@@ -139,7 +138,7 @@ def config(options: Mapping[str, object] | None = None, **keywords: object) -> C
 
 
 def merge_config(thing: Any, values: Mapping[str, object]) -> None:
-    """Add to the configuration of a function or a class; a base class's stays its own."""
+    """Add ``values`` to the configuration of a function or a class. The configuration of base classes is unchanged."""
     if isinstance(thing, (staticmethod, classmethod)):
         thing = thing.__func__
     present = thing.__dict__.get(CONFIG) or {}
@@ -157,10 +156,10 @@ def config_of(thing: Any) -> dict[str, object]:
 
 
 def popargs(*names: str, handler: Any = None) -> Callable[[F], F]:
-    """Class decorator: segments that no attribute is found for become parameters of these names.
+    """Return a class decorator that captures segments for which the object has no attribute as parameters ``names``.
 
-    They are passed on to whatever handler is reached. With ``handler``, an object or a callable that makes one from
-    the parameters, the walk goes on there.
+    The handler that is found receives the parameters. ``handler`` is an object at which the search continues, or a
+    callable that makes this object from the parameters.
     """
     if not names:
         raise ConfigError("popargs needs the names of the parameters")
@@ -180,7 +179,7 @@ class Table(NamedTuple):
     """The handlers of one name: a callable for each method."""
 
     name: str
-    """As it is written in a URL."""
+    """The name as it is written in a URL."""
     methods: dict[str, Callable[..., object]]
 
 
@@ -193,30 +192,29 @@ class Described:
         self.index: Table | None = None
         self.default: Table | None = None
         self.handlers: dict[str, Table] = {}
-        """By the name as the tree compares it, see :func:`canonical`."""
+        """The tables by canonical name, see :func:`canonical`."""
         self.nodes: dict[str, Any] = {}
         self.popargs: tuple[tuple[str, ...], Any] | None = getattr(cls, POPARGS, None)
         self.dynamic = hasattr(cls, "__getattr__") or hasattr(cls, "_cp_dispatch")
-        """True if ``__getattr__`` or ``_cp_dispatch`` may find what is not here."""
+        """True if the class has ``__getattr__`` or ``_cp_dispatch``, which may find further objects at run time."""
 
 
 _TRANSLATE = {ord("-"): "_", ord("."): "_"}
 
 
 def canonical(segment: str) -> str:
-    """Return the name of an attribute that a segment of a path means: ``robots.txt`` and ``robots-txt`` are
-    ``robots_txt``."""
+    """Return the attribute's name for a segment of a path: ``robots_txt`` for ``robots.txt`` and ``robots-txt``."""
     return segment.translate(_TRANSLATE)
 
 
 def mark_of(thing: Any) -> Mark | None:
-    """Return the mark of a decorator on a function or a class; subclasses inherit it."""
+    """Return the mark that a decorator has set on a function, a class or its base class; None if there is none."""
     found = getattr(thing, MARK, None)
     return found if isinstance(found, Mark) else None
 
 
 def _publishes(cls: type) -> bool:
-    """Return whether a class says that its instances are nodes, by itself and without its bases."""
+    """Return whether a class itself, regardless of its bases, makes its instances nodes."""
     own = cls.__dict__.get(MARK)
     if own is not None:
         return not own.hidden
@@ -232,13 +230,13 @@ def _publishes(cls: type) -> bool:
 
 
 def _is_wrapper(value: Any) -> bool:
-    """Return whether this is a published method inside of a decorator that is no function, such as
+    """Return whether ``value`` is a published method wrapped in an object that is no function, as by
     functools.lru_cache."""
     return MARK in getattr(value, "__dict__", ()) and hasattr(value, "__wrapped__") and not isinstance(value, type)
 
 
 def is_node(value: Any) -> bool:
-    """Return whether an attribute's value is part of the tree."""
+    """Return whether an attribute's value is published as a node of the tree."""
     if isinstance(value, (type, types.FunctionType, types.MethodType, types.ModuleType)):
         return False
     own = getattr(value, "__dict__", {}).get(MARK) if hasattr(value, "__dict__") else None
@@ -252,7 +250,8 @@ def is_node(value: Any) -> bool:
 
 
 def describe(obj: Any) -> Described:
-    """Return what ``obj`` publishes. Raises ConfigError if two handlers claim one name and method."""
+    """Return the handlers and nodes that ``obj`` publishes. Raises ConfigError if two handlers have the same name and
+    method."""
     cls = type(obj)
     found = Described(cls)
     seen: set[str] = set()
@@ -320,7 +319,7 @@ def _add(found: Described, own_name: str, mark: Mark, function: Callable[..., ob
 
 
 def describe_resource(obj: Any) -> Described:
-    """Return what ``obj`` publishes to the dispatcher by methods: its methods GET, POST, ..., and nodes."""
+    """Return what ``obj`` publishes with :class:`kirsch_web.dispatch.Resources`: methods GET, POST, ... and nodes."""
     found = Described(type(obj))
     table = Table("", {})
     for method in METHODS:

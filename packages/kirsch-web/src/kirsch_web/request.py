@@ -1,4 +1,4 @@
-"""The request: a view of ``environ`` in which nothing is parsed before it is asked for."""
+"""The request: a view of ``environ`` that parses each part when a handler first reads it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kirsch_web.interfaces import Application, RequestPlan
 
 NOTHING: Any = object()
-"""No result yet."""
+"""The value of ``Request._result`` as long as the handler has not returned."""
 
 _current: ContextVar[Request | list[Any]] = ContextVar("kirsch_web.request")
 set_current = _current.set
@@ -25,9 +25,9 @@ reset_current = _current.reset
 
 
 def current() -> Request:
-    """Return the request that this thread, greenlet or task is answering. Raises LookupError outside of one."""
+    """Return the request that this thread, greenlet or task is answering. Raises LookupError if there is none."""
     found = _current.get()
-    if type(found) is list:  # what makes the request, and then the request
+    if type(found) is list:  # the arguments of Request, and behind them the request once it is made
         if len(found) == 3:
             found.append(Request(*found))
         return found[3]  # type: ignore[no-any-return]
@@ -35,7 +35,7 @@ def current() -> Request:
 
 
 class _PlannedHandler:
-    """The handler that the plan calls, made only if a hook looks at it."""
+    """Descriptor of the handler that the plan calls. It makes the callable only when a hook reads it."""
 
     def __get__(self, request: Request, _owner: type) -> Callable[[], object]:
         from functools import partial
@@ -44,26 +44,26 @@ class _PlannedHandler:
 
 
 class Request:
-    """One request. Handlers that declare a parameter of this type receive it; :func:`current` gives it anywhere.
+    """One request. A handler receives it in a parameter of this type; :func:`current` returns it anywhere.
 
-    Handlers and tools may set further attributes on it, which live as long as the request does.
+    Handlers and tools may set further attributes on the request, which live as long as the request does.
     """
 
-    # Defaults of what is set on few requests only: an attribute of the class costs nothing for each request.
+    # Defaults of attributes that few requests set. As attributes of the class they cost no time per request.
     previous: Request | None = None
-    """The request that an internal redirect came from."""
+    """The request that was redirected to this one by an InternalRedirect; None if there was none."""
     earlier_cookies: Sequence[str] = ()
-    """The Set-Cookie fields of the requests that internal redirects have ended."""
+    """The values of Set-Cookie of the previous requests, which ended in an internal redirect."""
     handler: Callable[[], object] | None = _PlannedHandler()  # type: ignore[assignment]
-    """The callable that makes the page. A hook before the handler may replace it, or set None."""
+    """The callable that makes the page. A hook before the handler may replace it, or set None if it makes the page."""
     dispatched: Callable[[], object] | None = None
-    """The handler that a dispatcher of the application's own has set."""
+    """The handler that the application's own dispatcher has set."""
     user: str = ""
     """The name of the client, if a tool such as ``basic_auth`` has checked it."""
     stage: str = ""
-    """The hook point that the request is at or has passed."""
+    """The hook point that the request reached last, or ``handler``."""
     error: BaseException | None = None
-    """The unexpected exception that the error hooks run for."""
+    """The unexpected exception for which the error hooks run."""
     _response: Response | None = None
     _result: Any = NOTHING
     _query: dict[str, list[str]] | None = None
@@ -88,9 +88,9 @@ class Request:
         self.app = app
         self.plan = plan
         self.rest = rest
-        """The segments of the path behind the handler's own, for its positional parameters."""
+        """The segments after the handler's own path, for its positional parameters."""
         self.captured = captured
-        """Segments that the path gives a name: of ``popargs`` and routes."""
+        """The segments that ``popargs`` or a route gives a name, by that name."""
 
     @classmethod
     def __from_request__(cls, request: Request) -> Request:
@@ -98,7 +98,7 @@ class Request:
 
     @property
     def method(self) -> str:
-        """The method; GET if HEAD was asked is still HEAD."""
+        """The method as the client sent it: HEAD stays HEAD, although the handler of GET answers it."""
         method: str = self.environ["REQUEST_METHOD"]
         return method
 
@@ -111,17 +111,17 @@ class Request:
 
     @property
     def mount(self) -> str:
-        """The path that the application is mounted at, without a slash at its end."""
+        """The path at which the application is mounted, without a slash at the end."""
         return percent.wsgi_path(self.environ.get("SCRIPT_NAME", "")).rstrip("/")
 
     @property
     def config(self) -> dict[str, Any]:
-        """The merged configuration of the path. It is shared by its requests: read it, do not change it."""
+        """The merged configuration of the path. All requests of the path share the dict: do not change it."""
         return self.plan.config if self._config is None else self._config
 
     @config.setter
     def config(self, config: dict[str, Any]) -> None:
-        """For dispatchers, which collect the configuration of the path that they have found."""
+        """Set the configuration. The application's own dispatcher does so for the path that it has found."""
         self._config = config
 
     @property
@@ -137,7 +137,7 @@ class Request:
 
     @property
     def query(self) -> dict[str, list[str]]:
-        """The values of each name in the query; 400 if it is not UTF-8."""
+        """The values of each name in the query. Raises 400 if the query is not UTF-8."""
         if self._query is None:
             query = self.environ.get("QUERY_STRING")
             self._query = percent.multiple(percent.pairs(query, self.plan.limits.fields)) if query else {}
@@ -158,7 +158,7 @@ class Request:
 
     @property
     def host(self) -> str:
-        """Host and, unless it is the scheme's own, port."""
+        """The host, and the port unless it is the default port of the scheme."""
         host: str | None = self.environ.get("HTTP_HOST")
         if host:
             return host
@@ -167,37 +167,37 @@ class Request:
 
     @property
     def origin(self) -> str:
-        """``https://shop.example``: scheme and host."""
+        """The scheme and the host, such as ``https://shop.example``."""
         return f"{self.scheme}://{self.host}"
 
     @property
     def remote(self) -> str:
-        """The client's address as the server tells it."""
+        """The client's address as the server gives it; empty if the server gives none."""
         remote: str = self.environ.get("REMOTE_ADDR", "")
         return remote
 
     def body(self) -> bytes:
-        """Return the whole body, up to ``body.limit``; 413 beyond."""
+        """Return the whole body. Raises 413 if it is larger than ``body.limit``."""
         if self._body is None:
             self._body = bodies.read(self.environ, self.plan.limits.limit)
         return self._body
 
     @property
     def form(self) -> Form:
-        """The fields and files of a form in the body; 415 if the body is something else."""
+        """The fields and files of the form in the body. Raises 415 if the body is not a form."""
         if self._form is None:
             self._form = bodies.read_form(self.environ, self.plan.limits)
         return self._form
 
     def json(self) -> Any:
-        """Return the value of a JSON body; 415 if the body is something else, 400 if it is not JSON."""
+        """Return the value of a JSON body. Raises 415 if its media type is not JSON, 400 if it cannot be parsed."""
         if self._json is None:
             self._json = (bodies.read_json(self.environ, self.plan.limits),)
         return self._json[0]
 
     @property
     def response(self) -> Response:
-        """The response to be: a handler that returns data can set status, fields and cookies here."""
+        """The response to send. A handler that returns data can set status, header fields and cookies here."""
         if self._response is None:
             response = self._response = Response.__new__(Response)
             response.status = self.plan.status
@@ -211,52 +211,51 @@ class Request:
 
     @property
     def has_response(self) -> bool:
-        """True if a handler or a hook has asked for the response, and may have changed it."""
+        """True if a handler or a hook has read :attr:`response`, and so may have changed it."""
         return self._response is not None
 
     def _continue_as(self, new: Request, cookies: Sequence[str]) -> None:
-        """Let ``new`` continue this request after an internal redirect; ``cookies`` are those that this one has set."""
+        """Let ``new`` continue this request after an internal redirect. ``cookies`` are its own Set-Cookie values."""
         new.previous = self
         new.earlier_cookies = [*self.earlier_cookies, *cookies]
         new._varies = self._varies
 
     def discard(self) -> None:
-        """Forget the response, whose body may be a file that has to be closed: another one takes its place."""
+        """Drop the response and close its body, because another response takes its place."""
         response, self._response, self._result = self._response, None, NOTHING
         close = None if response is None else getattr(response.body, "close", None)
         if close is not None:
             close()
 
     def varies_by_cookie(self) -> None:
-        """Say in Vary that the response depends on the client's cookies; a plain result needs no Response for it."""
+        """Add ``Cookie`` to the response's Vary field, without making a Response for a plain result."""
         self._varies = True
         if self._response is not None:
             self._response.headers.vary("Cookie")
 
     @property
     def session(self) -> Any:
-        """The session, if the session tool is on; RuntimeError if it is off."""
+        """The session. Raises RuntimeError if the session tool is off."""
         if self._session is None:
             raise RuntimeError(f"no session: the tool `session` is not on for {self.path}")
         return self._session
 
     def accepts(self, *offers: str) -> str:
-        """Return the media type of ``offers`` that the client likes best, the first of equals; empty if it takes
-        none."""
+        """Return the media type in ``offers`` that the client prefers, the first of equals; "" if it accepts none."""
         return fields.prefers(self.environ.get("HTTP_ACCEPT", ""), offers)
 
     def disconnected(self) -> bool:
-        """Return whether the client has left, if the server can tell (Kirsch does); else False."""
+        """Return whether the client has closed the connection. False if the server cannot tell (Kirsch can)."""
         ask = self.environ.get("kirsch.disconnected")
         return bool(ask()) if ask is not None else False
 
     def url(self, path: str = "") -> str:
-        """Return an absolute URL of a path below the mount; default: of this request, without its query."""
+        """Return the absolute URL of a path below the mount; by default of this request's path, without its query."""
         quoted = "/".join(percent.quote_segment(part) for part in (self.mount + (path or self.path)).split("/"))
         return self.origin + quoted
 
     def close(self) -> None:
-        """Remove temporary files of the body."""
+        """Remove the temporary files of the body."""
         if self._form is not None:
             self._form.close()
 

@@ -1,4 +1,4 @@
-"""Responses: what a handler may return beside plain data, and how each becomes bytes."""
+"""Responses, which a handler may return instead of plain data, and the conversion of both to bytes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ NO_CONTENT = frozenset((204, 205, 304))
 
 
 class Response:
-    """A status, header fields and a body: return one to decide about them, or change ``request.response``.
+    """A status, header fields and a body. A handler returns one, or changes ``request.response``.
 
     Args:
         body: bytes, text (UTF-8), or an iterable of either, which is streamed. Anything else becomes JSON.
         status: 200 to 599.
-        type: the Content-Type; default: that of the body's Python type.
-        headers: further fields.
+        type: the Content-Type; default: the one that suits the body's Python type.
+        headers: further header fields.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Response:
             self.set_body(body)
 
     def set_body(self, body: object) -> None:
-        """Set body and, unless it is set, Content-Type from what a handler may return."""
+        """Set the body from a value that a handler may return, and the Content-Type unless it is already set."""
         content, content_type = to_body(body)
         self.body = content
         if content_type and "Content-Type" not in self.headers:
@@ -56,19 +56,19 @@ class Response:
 
     @property
     def streams(self) -> bool:
-        """True if the body is sent as it is made."""
+        """True if the body is sent part by part while it is made."""
         return not isinstance(self.body, bytes)
 
     def set_cookie(self, name: str, value: str, **options: Any) -> None:
-        """Set a cookie; the options are those of :func:`kirsch_web.fields.set_cookie`, which are safe by default."""
+        """Set a cookie. The options are those of :func:`kirsch_web.fields.set_cookie`; their defaults are safe."""
         self.headers.add("Set-Cookie", set_cookie(name, value, **options))
 
     def delete_cookie(self, name: str, **options: Any) -> None:
-        """Make the client forget a cookie; ``path`` and ``domain`` must be those that it was set with."""
+        """Make the client delete a cookie. ``path`` and ``domain`` must be those with which the cookie was set."""
         self.headers.add("Set-Cookie", set_cookie(name, "", max_age=0, **options))
 
     def collapse(self) -> bytes:
-        """Return the whole body as bytes: a stream is read to its end and closed."""
+        """Return the whole body as bytes. A streamed body is read to its end and closed, and replaced by the bytes."""
         if not isinstance(self.body, bytes):
             iterable = self.body
             try:
@@ -84,7 +84,7 @@ class Response:
 
 
 def to_body(value: object) -> tuple[bytes | Iterable[bytes | str], str]:
-    """Body and Content-Type of what a handler returned."""
+    """Return the body and the Content-Type for the value that a handler returned."""
     if isinstance(value, str):
         return value.encode(), HTML
     if isinstance(value, bytes):
@@ -99,7 +99,7 @@ def to_body(value: object) -> tuple[bytes | Iterable[bytes | str], str]:
 
 
 class StreamBody(ABC):
-    """A body that is made while it is sent, and knows its media type."""
+    """A streamed body that states its media type."""
 
     content_type = HTML
 
@@ -108,11 +108,11 @@ class StreamBody(ABC):
         """Return the body, part by part."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close
-        """Close the file: the body is not read further."""
+        """Release what the body holds. The server calls it when it stops reading the body."""
 
 
 class FileBody(StreamBody):
-    """A file's content as a body: from where it stands, ``length`` bytes of it at most."""
+    """The content of a file as a body: from the file's current position, at most ``length`` bytes."""
 
     content_type = BYTES
     BLOCK = 256 * 1024
@@ -142,13 +142,13 @@ _encode: Any = None
 
 
 def encode_json(value: object) -> bytes:
-    """``value`` as JSON in UTF-8. Raises TypeError for what has no JSON, ValueError for NaN and infinity."""
+    """Return ``value`` as JSON in UTF-8. Raises TypeError if it has no JSON form, ValueError for NaN and infinity."""
     encoded: str = (_encode or _make_encoder())(value)
     return encoded.encode()
 
 
 def _make_encoder() -> Any:
-    """Return the standard library's encoder; in CPython without making its inner object anew for each value."""
+    """Set and return ``_encode``, the standard library's encoder; in CPython with one C encoder for all values."""
     global _encode
     from json import encoder
 
@@ -169,7 +169,7 @@ def _plain(value: Any) -> Any:
 
     cls: Any = type(value)
     foreign = foreign_record(cls)
-    if foreign is not None:  # which may have other names, tags, and fields that are left out
+    if foreign is not None:  # the model's own rules decide on names, tags and fields to leave out
         return foreign.to_builtins(value, _plain)
     fields = record_fields(cls)
     if fields is not None:
@@ -181,7 +181,7 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, (set, frozenset)):
         return sorted(value) if all(isinstance(each, str) for each in value) else list(value)
-    if hasattr(type(value), "__members__"):  # an enum whose values JSON does not know as such
+    if hasattr(type(value), "__members__"):  # an enum that is no subclass of str, int or float
         return value.value
     if hasattr(value, "__json__"):
         return value.__json__()
@@ -192,7 +192,7 @@ def _plain(value: Any) -> Any:
 
 
 def json(value: object, status: int = 200, *, headers: Iterable[tuple[str, str]] = ()) -> Response:
-    """Return a response whose body is ``value`` as JSON, text and bytes included."""
+    """Return a response whose body is ``value`` as JSON. A str becomes a JSON string, not HTML."""
     return Response(encode_json(value), status, type=JSON, headers=headers)
 
 
@@ -202,7 +202,7 @@ def text(value: str, status: int = 200, *, headers: Iterable[tuple[str, str]] = 
 
 
 def created(value: object = None, *, at: str) -> Response:
-    """201 Created with the new resource's URL, and the resource itself as JSON if it is given."""
+    """Return a response 201 Created. ``at`` is the new resource's URL; ``value``, if given, becomes the body."""
     response = Response(b"", 201, headers=[("Location", at)])
     if value is not None:
         response.set_body(value)

@@ -1,4 +1,4 @@
-"""Signatures: which parameters a handler has, where each comes from and how it is converted.
+"""Signatures: the parameters of a handler, the source of each one's value and its conversion.
 
 A handler's signature is read once, when its plan is made.
 """
@@ -24,14 +24,14 @@ POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR
 
 
 class FromHeader:
-    """In ``Annotated[str, web.FromHeader("X-Token")]``: the parameter is a field of the request's header."""
+    """Marks a parameter whose value is a header field: ``Annotated[str, web.FromHeader("X-Token")]``."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
 
 class FromCookie:
-    """In ``Annotated[str, web.FromCookie("theme")]``: the parameter is a cookie."""
+    """Marks a parameter whose value is a cookie: ``Annotated[str, web.FromCookie("theme")]``."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -40,8 +40,8 @@ class FromCookie:
 class Parameter:
     """One parameter of a handler.
 
-    ``source`` is one of ``value`` (path, query, form or JSON), ``record`` (the whole body, or the query), ``upload``,
-    ``inject``, ``header`` and ``cookie``.
+    ``source`` is ``value`` (from path, query, form or JSON), ``record`` (from the whole body or the query), ``upload``,
+    ``inject`` (the annotation's ``__from_request__`` makes the value), ``header`` or ``cookie``.
     """
 
     __slots__ = (
@@ -55,7 +55,7 @@ class Parameter:
         self.required = default is inspect.Parameter.empty
         self.default = None if self.required else default
         self.copies_default = not self.required and is_mutable(default)
-        """True if each request needs a copy of the default, as a list does."""
+        """True if the default is mutable, such as a list, so that each request needs a copy."""
         self.positional = positional
         self.source = "value"
         self.inject: Callable[[Any], Any] | None = None
@@ -123,10 +123,10 @@ class Parameter:
 
 
 def is_mutable(default: Any) -> bool:
-    """Return whether a value can be copied and its copy is another object, as of a list, a set or a record."""
+    """Return whether a deep copy of a value is another object, as for a list, a set or a record."""
     try:
         return copy.deepcopy(default) is not default
-    except Exception:  # noqa: BLE001 - of what is no data, such as a lock
+    except Exception:  # noqa: BLE001 - objects such as locks cannot be copied
         return False
 
 
@@ -135,7 +135,7 @@ def _is_upload(annotation: Any) -> bool:
 
 
 class Shape:
-    """The signature of a handler, ``self`` left out."""
+    """The signature of a handler without ``self``."""
 
     def __init__(self, function: Callable[..., object]) -> None:
         self.where = records.describe(function)
@@ -152,16 +152,16 @@ class Shape:
         self.returns = hints.get("return", Any)
         self.parameters: list[Parameter] = []
         self.rest: Callable[[str], Any] | None = None
-        """The converter of ``*path``; None without such a parameter."""
+        """The converter for each segment of ``*path``; None if there is no such parameter."""
         self.rest_name = ""
         self.rest_annotation: Any = None
         self.keywords = ""
-        """The name of ``**params``; empty without."""
+        """The name of ``**params``; empty if there is no such parameter."""
         self.keyword: Parameter | None = None
-        """The converter of each of ``**params``; None for text, of which a name that occurs again has a list."""
+        """The type of each value of an annotated ``**params``. None: each is a str, or a list if its name repeats."""
         code = None if target is function else getattr(target, "__code__", None)
         self.instance = "" if code is None or code.co_posonlyargcount else "".join(code.co_varnames[:1])
-        """The name that the method gives its object, mostly self: no field can be passed as this."""
+        """The name of the method's first parameter, usually ``self``. A field of this name is refused."""
         for each in signature.parameters.values():
             annotation = hints.get(each.name, inspect.Parameter.empty)
             if each.kind is inspect.Parameter.VAR_POSITIONAL:
@@ -192,7 +192,7 @@ _shapes: dict[Any, Shape] = {}
 
 
 def shape_of(function: Callable[..., object]) -> Shape:
-    """Return the shape of a handler; read once for each function, whatever object it is bound to."""
+    """Return the shape of a handler. Methods of one function share it, whatever object they are bound to."""
     key: Any = function
     if isinstance(function, types.MethodType):
         key = (function.__func__,)
@@ -208,7 +208,7 @@ def shape_of(function: Callable[..., object]) -> Shape:
 
 
 def keyword_types(function: Callable[..., object]) -> dict[str, Any]:
-    """Names and annotations of the parameters behind the first; of a tool's callable, these are its options."""
+    """Return the names and annotations of all parameters but the first. For a tool's callable these are its options."""
     hints = records.hints_of(
         function if isinstance(function, types.FunctionType) else getattr(function, "__func__", function)
     )

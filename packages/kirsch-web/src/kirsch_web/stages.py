@@ -1,11 +1,11 @@
-"""The time of a request inside the application, by stage: dispatch, body, tools, handler, finalize.
+"""The stages of a request inside the application, for a profiler: dispatch, body, tools, handler, finalize.
 
-A profiler puts a callable into ``environ["kirsch.stage"]``, as ``kirsch profile`` does. It is called with the name of
-the stage that begins, and returns that of the stage that ends; a request is in one stage at a time, so the stages add
-up.
+A profiler such as ``kirsch profile`` puts a callable into ``environ["kirsch.stage"]``. The application calls it with
+the name of the stage that begins; the callable returns the name of the stage that ends. A request is in one stage at a
+time, so the times of the stages add up to the time of the request.
 
 ``dispatch``
-    finding the plan, and what runs between the hooks
+    finding the plan, and the code that runs between hooks
 ``body``
     reading and parsing the body
 ``tools``
@@ -13,9 +13,9 @@ up.
 ``handler``
     converting the parameters, the handler, and each step of a streamed response
 ``finalize``
-    making the response of what the handler returned; error pages
+    making the response from the handler's result; error pages
 
-Without the callable nothing here is imported: a request that is not profiled pays for one branch.
+Without the callable this module is not imported, and a request that is not profiled costs one branch more.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ STAGES = ("dispatch", "body", "tools", "handler", "finalize")
 
 
 def answer(app: Application, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """Answer one request as ``app`` does, and tell of each stage."""
+    """Answer one request as ``app`` does, and report each stage to the profiler."""
     mark = environ[KEY]
     mark("dispatch")
     request = marked(app._request(environ))
     token = set_current(request)
     try:
         body = respond(request, start_response)
-        # A list is made already; only its end is looked at.
+        # A list is complete, so its steps cost no time in the application.
         return _Steps(body, mark) if isinstance(body, Stream) and type(body.body) is not list else body
     finally:
         reset_current(token)
 
 
 def marked(request: Request) -> Request:
-    """``request``, which tells of its stages from now on."""
+    """Return ``request``, changed so that it reports its stages from now on."""
     request.__class__ = _MarkedRequest
     plan: Any = request.plan
     if plan.marked is None:
@@ -79,7 +79,7 @@ def _marked_plan(plan: Plan) -> Plan:
 
 
 def _during(mark: Callable[[str], str], name: str, call: Callable[..., Any], *arguments: Any, after: str = "") -> Any:
-    """Call in a stage; behind it comes the stage ``after``, or that of before."""
+    """Call ``call`` in the stage ``name``. The stage after it is ``after``, by default the one before it."""
     before = mark(name)
     try:
         return call(*arguments)
@@ -92,7 +92,7 @@ def _in_stage(name: str, callback: Callable[[Request], object], after: str = "")
 
 
 class _MarkedRequest(Request):
-    """A request that tells when its body is read."""
+    """A request that reports the stage in which its body is read."""
 
     def _continue_as(self, new: Request, cookies: Sequence[str]) -> None:
         super()._continue_as(marked(new), cookies)
@@ -114,7 +114,7 @@ class _MarkedRequest(Request):
 
 
 class _Steps:
-    """A streamed body, whose steps are the handler's."""
+    """A streamed body. Making each part belongs to the stage ``handler``."""
 
     def __init__(self, stream: Stream, mark: Callable[[str], str]) -> None:
         self._stream = stream

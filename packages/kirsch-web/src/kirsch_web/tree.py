@@ -1,24 +1,24 @@
-"""The tree: published objects compiled into branches, in which a request's path is looked up segment by segment.
+"""The tree: published objects, compiled into branches. A request's path is looked up in them segment by segment.
 
-The rules of the walk, for a path of the segments s1 ... sn:
+The walk for a path with the segments s1 ... sn follows these rules:
 
 1. The walk begins at the root. At a node, the next segment leads to the handler or the node of that name
-   (:func:`kirsch_web.publishing.canonical`); ``index`` and ``default`` are no names. Where there is none, and the class
-   has ``popargs``, the segment is captured, as long as names are left, and the walk stays at the object.
+   (:func:`kirsch_web.publishing.canonical`); ``index`` and ``default`` are no names. If there is no such name and the
+   class has ``popargs``, the segment is captured and the walk stays at the object, until each name has a segment.
 2. At a handler the walk ends; the segments that follow are its positional arguments.
-3. At a node at the end of the path, the handler is the node's ``index``, else the nearest ``default``.
-4. At a node that does not know the next segment, the handler is the nearest ``default``: of that node, or of one before
-   it on the way. Its positional arguments are the segments behind its own node, and what its node captured is passed
-   too.
-5. Where there is no such ``default``, the path is not found.
+3. If the path ends at a node, the handler is the node's ``index``, or else the nearest ``default``.
+4. If a node does not have the next segment, the handler is the nearest ``default``: of that node, or of a node before
+   it on the walk. Its positional arguments are the segments after its own node. The segments that its node captured
+   are passed too.
+5. If there is no such ``default``, the path is not found.
 
-The configuration of a path is merged along the walk: at the root and behind each segment the object's own, then the
-section of that path; a handler's own goes before the section of its path; that of ``index`` is the last, and that of
-``default`` comes behind the section of its own node.
+The configuration of a path is merged along the walk, and later values override earlier ones: at the root and after
+each segment first the object's own configuration, then the section of that path. The configuration of a handler comes
+before the section of its path, that of ``index`` comes last, and that of ``default`` after the section of its node.
 
-A branch is made for every combination of object and section, so a request only follows dictionaries. What can only be
-known at run time (``__getattr__``, ``_cp_dispatch``, an object that contains itself) is compiled when a request gets
-there, and kept.
+A branch is made for every combination of object and section, so a request only looks names up in dictionaries. Objects
+that are known only at run time (of ``__getattr__`` or ``_cp_dispatch``, or an object that contains itself) are compiled
+when a request first reaches them, and kept.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
     from kirsch_web.publishing import Described, Table
 
 KEPT = 256
-"""Compiled objects that were found at run time, for each application."""
+"""The number of objects found at run time whose branches each application keeps."""
 MOST_PLACES = 5000
-"""Places of objects that are compiled when the application is mounted. Objects that refer to each other are in more
-places than one can visit: ten that all do in ten million."""
+"""The number of places that are compiled when the application is mounted. Objects that refer to each other have too
+many places to compile all: ten objects that all refer to each other have ten million."""
 MOST_FOUND = 50
-"""Objects that are found at run time for one path: a client must not make each segment cost a compilation."""
+"""The number of objects found at run time for one path. It bounds the compilations that a client's path can cause."""
 _TOO_MANY = f"more than {MOST_FOUND} objects of this path are only known at run time"
 
 
 class Section:
-    """The sections of the configuration, as a tree of segments."""
+    """A node in the tree of the configuration's sections: the section of one path, and the sections below it."""
 
     __slots__ = ("children", "layer", "name")
 
@@ -63,7 +63,7 @@ class Section:
 
     @classmethod
     def tree(cls, layers: dict[str, Layer]) -> Section:
-        """Return the sections of an application. Segments are compared as the tree compares them."""
+        """Return the root of the sections. Segments are compared in their canonical form, as in the tree of objects."""
         root = cls()
         for path, layer in layers.items():
             if not path:
@@ -88,12 +88,12 @@ _NO_SECTION = Section()
 
 
 class Target(NamedTuple):
-    """A table of handlers, and where on the way it was found."""
+    """A table of handlers, and the place on the walk at which it was found."""
 
     table: Table
     start: int
     level: int
-    """The number of layers of the way before the handler's own."""
+    """The number of configuration layers before the handler's own."""
     captures: tuple[tuple[str, int], ...]
     path: str
     is_index: bool
@@ -108,21 +108,21 @@ class Branch:
         self.path = path
         self.children: dict[str, Branch] = {}
         self.sections: dict[str, Branch] = {}
-        """Places that only the configuration knows, where ``dynamic`` may know more."""
+        """Branches of segments that only the configuration names; they are tried after ``dynamic``."""
         self.wild: Branch | None = None
-        """The branch behind a captured segment."""
+        """The branch after a captured segment."""
         self.here: Endpoint
-        """For a path that ends here."""
+        """The endpoint of a path that ends here."""
         self.rest: Endpoint
-        """For a path that goes on with a segment that is not known here."""
+        """The endpoint of a path that continues with a segment that this branch does not have."""
         self.dynamic: Callable[[str, list[str], int], tuple[Branch, int] | None] | None = None
-        """Finds at run time the branch for a segment."""
+        """Finds the branch of a segment at run time."""
         self.hand_over: Callable[[list[str], int], Branch | None] | None = None
-        """Makes at run time the object at which the walk goes on."""
+        """Makes, at run time, the object at which the walk continues."""
 
 
 class Way(NamedTuple):
-    """The objects and settings that were collected on the way to a place."""
+    """The layers, captures and handlers that were collected on the walk to a place."""
 
     path: str
     depth: int
@@ -133,7 +133,7 @@ class Way(NamedTuple):
     ancestors: tuple[int, ...] = ()
 
     def to(self, segment: str, own: Layer | None, section: Section, **changes: Any) -> Way:
-        """Return the way one segment further: its object's layer, then its section's."""
+        """Return the way one segment further, with the layer of its object and then that of its section added."""
         layers = tuple(each for each in (*self.layers, own, section.layer) if each is not None)
         path = f"{self.path}/{segment}"
         return self._replace(path=path, depth=self.depth + 1, layers=layers, section=section, **changes)
@@ -143,7 +143,7 @@ class Tree(Finder):
     """The compiled tree of one application.
 
     Args:
-        describe: says what an object publishes; that of :mod:`kirsch_web.publishing` or another of its form.
+        describe: returns what an object publishes; a function like :func:`kirsch_web.publishing.describe`.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Tree(Finder):
     ) -> None:
         super().__init__(app)
         self.described = describe
-        """The finder for a tree of objects."""
+        """The function that returns what an object publishes."""
         self._found: OrderedDict[Any, tuple[object, Branch]] = OrderedDict()
         self._lock = Lock()
         self._places = 0
@@ -173,7 +173,7 @@ class Tree(Finder):
         return self._place(obj, self.described(obj), way._replace(ancestors=(*way.ancestors, id(obj))), 0)
 
     def _place(self, obj: Any, described: Described, way: Way, popped: int) -> Branch:
-        """Return the branch of an object; ``popped`` segments behind its own were captured."""
+        """Return the branch of an object after ``popped`` segments behind its own were captured."""
         self._places += 1
         branch = Branch(way.path)
         fallback = way.fallback
@@ -218,7 +218,7 @@ class Tree(Finder):
         return branch
 
     def _bare(self, way: Way) -> Branch:
-        """Return a place that only the configuration knows."""
+        """Return the branch of a path that only the configuration names."""
         branch = Branch(way.path)
         branch.here = branch.rest = self._endpoint(way.fallback, way)
         self._sections(branch, way)
@@ -231,7 +231,7 @@ class Tree(Finder):
                 target[name] = self._bare(way.to(section.name, None, section))
 
     def _popargs(self, branch: Branch, obj: Any, described: Described, way: Way, popped: int) -> None:
-        """Add the branches behind ``branch`` for the names left, for any segment and for those with sections."""
+        """Add the branches after ``branch`` for the next captured segment: one for any, and one for each section."""
         assert described.popargs is not None
         names, handler = described.popargs
 
@@ -248,7 +248,7 @@ class Tree(Finder):
         branch.wild = behind("{" + names[popped] + "}", _NO_SECTION)
 
     def _handed_over(self, handler: Any, way: Way, names: tuple[str, ...]) -> Branch:
-        """Continue the walk at an object, or at what a callable makes of the captured segments."""
+        """Return the branch of ``handler``, or, if it is callable, of the object that it makes of captured segments."""
         if not callable(handler):
             return self._node(handler, way)
         branch = self._bare(way)
@@ -266,7 +266,7 @@ class Tree(Finder):
         return branch
 
     def _later(self, branch: Branch, nodes: dict[str, Any], way: Way) -> None:
-        """Objects that contain themselves, and too many of them, are compiled as far as requests go."""
+        """Let requests compile ``nodes``, because they contain themselves or exceed ``MOST_PLACES``."""
 
         def find(segment: str, _segments: list[str], at: int) -> tuple[Branch, int] | None:
             name = publishing.canonical(segment)
@@ -280,7 +280,7 @@ class Tree(Finder):
         branch.dynamic = _either(branch.dynamic, find)
 
     def _dynamic(self, branch: Branch, obj: Any, way: Way) -> None:
-        """``_cp_dispatch`` and ``__getattr__``: asked for segments that the object does not have."""
+        """Call ``_cp_dispatch`` or ``__getattr__`` at run time for segments that the object does not have."""
         dispatch = getattr(obj, "_cp_dispatch", None) if hasattr(type(obj), "_cp_dispatch") else None
         has_getattr = hasattr(type(obj), "__getattr__")
 
@@ -320,7 +320,7 @@ class Tree(Finder):
         branch.dynamic = _either(branch.dynamic, find)
 
     def _compiled(self, obj: Any, way: Way) -> Branch:
-        """Return the branch of an object that was found at run time; kept, with the object, for the next request."""
+        """Return the branch of an object found at run time. It is kept, with the object, for the next request."""
         fallback = way.fallback
         key = (id(obj), way.path, way.depth, way.captures, id(fallback and fallback.table), tuple(map(id, way.layers)))
         with self._lock:
@@ -367,7 +367,7 @@ class Tree(Finder):
         about: Any = {"method": method, "path": target.path, "is_index": target.is_index, "start": target.start}
         try:
             plan = plan_of_handler(self.app, layers, function, names, **about, captured=names, allow=allow)
-        except ConfigError as error:  # told with all others
+        except ConfigError as error:  # mounting reports all mistakes together
             self.app.mistakes.extend(error.mistakes)
             return Plan(self.app.settings(layers), refuse(NotFound()), method=method, path=target.path)
         shape = plan.shape
@@ -380,8 +380,8 @@ class Tree(Finder):
     # Looking up
 
     def find(self, path: str, _method: str = "GET", /) -> tuple[Endpoint, Sequence[str], dict[str, str] | None]:
-        """Return the endpoint of a decoded path, the segments for positional parameters, and those that were
-        captured."""
+        """Return the endpoint of a decoded path, the segments for positional parameters, and the captured segments by
+        name."""
         segments = path.split("/")
         if segments and not segments[0]:
             del segments[0]
@@ -423,7 +423,7 @@ class Tree(Finder):
         return endpoint, segments[endpoint.start :], captured
 
     def exact(self) -> Iterator[tuple[str, Endpoint]]:
-        """Paths that need no walk, as a request may write them, with their endpoints."""
+        """Yield the paths that need no walk, in each spelling that requests commonly use, with their endpoints."""
         for path, branch in self._written(self.root, ""):
             endpoint = branch.here
             fixed = endpoint.start == path.count("/") and not endpoint.captures
@@ -432,7 +432,7 @@ class Tree(Finder):
                 yield path + "/", endpoint
 
     def leaves(self) -> Iterator[tuple[str, Endpoint]]:
-        """Paths of handlers behind which nothing depends on the next segment."""
+        """Yield the paths of handlers that take any next segment as an argument, with their endpoints."""
         for path, branch in self._written(self.root, ""):
             endpoint = branch.rest
             fixed = endpoint.start == path.count("/") and not endpoint.captures
@@ -441,7 +441,7 @@ class Tree(Finder):
                 yield path, endpoint
 
     def _written(self, branch: Branch, path: str) -> Iterator[tuple[str, Branch]]:
-        """Return a branch and those behind it, under each text that a path most likely has for them."""
+        """Yield a branch and those after it, with each spelling of the path that requests commonly use."""
         yield path, branch
         for name, child in branch.children.items():
             written = child.path.rpartition("/")[2]
@@ -449,7 +449,7 @@ class Tree(Finder):
                 yield from self._written(child, f"{path}/{segment}")
 
     def handlers(self) -> Iterator[Plan]:
-        """Return the plans of the handlers, each once for a path and method."""
+        """Yield the plans of the handlers, each path and method once, without HEAD."""
         seen = set()
         for branch in self.branches():
             for endpoint in (branch.here, branch.rest):
@@ -460,7 +460,7 @@ class Tree(Finder):
                         yield plan
 
     def branches(self) -> Iterator[Branch]:
-        """Every branch that was compiled when the application was mounted."""
+        """Yield every branch that was compiled when the application was mounted."""
         stack = [self.root]
         while stack:
             branch = stack.pop()
