@@ -399,6 +399,53 @@ fn preface_that_trickles_is_under_the_deadline_of_heads() {
     }
 }
 
+/// A client whose writes do not end with its frames, so that an incomplete frame always follows a complete one.
+#[test]
+fn upload_is_not_late_because_each_read_ends_in_the_header_of_a_frame() {
+    let config = Config { header_timeout: Some(seconds(2)), ..timeless() };
+    let mut world: World<Versions> = World::of_kind(config, vec![Plan::of(vec![Op::Echo])]);
+    let mut client = world.client();
+    client.send([preface(), ask(1, 0, "POST", 0)].concat());
+    let parts: Vec<u8> = (0..6).flat_map(|_| frame(DATA, 0, 1, b"part")).collect();
+    let mut sent = 0;
+    while sent < parts.len() {
+        // 13 bytes a frame: the first write ends after 4 bytes of the header of the second frame, and so on.
+        let until = (sent + if sent == 0 { 17 } else { 13 }).min(parts.len());
+        client.send(&parts[sent..until]);
+        client.pump();
+        world.settle();
+        world.advance(ms(700));
+        sent = until;
+    }
+    client.send(frame(DATA, END_STREAM, 1, b""));
+    until_whole(&mut world, &mut client, &[1]);
+    assert_eq!(body(&client, 1).0, b"part".repeat(6));
+    assert_eq!(world.statistics().timeouts, 0);
+}
+
+/// The engine answers all requests of this client by itself, so none of them begins a call.
+#[test]
+fn connection_of_health_checks_has_the_time_of_an_idle_connection_between_them() {
+    let config = Config { header_timeout: Some(seconds(2)), health_path: "/healthz".into(), ..timeless() };
+    let mut world: World<Versions> = World::of_kind(config, Vec::new());
+    let mut client = world.client();
+    client.send(preface());
+    for stream in [1, 3, 5] {
+        let mut block = Vec::new();
+        let mut encoder = Encoder::default();
+        for (name, value) in
+            [(":method", "GET"), (":scheme", "http"), (":path", "/healthz"), (":authority", "a.example")]
+        {
+            encoder.field(name.as_bytes(), value.as_bytes(), Indexing::Never, &mut block);
+        }
+        client.send(frame(HEADERS, END_HEADERS | END_STREAM, stream, &block));
+        until_whole(&mut world, &mut client, &[stream]);
+        world.advance(seconds(3));
+    }
+    assert_eq!((count(&client, GOAWAY), client.end), (0, None));
+    assert_eq!((world.statistics().health_checks, world.statistics().timeouts), (3, 0));
+}
+
 #[test]
 fn client_that_sends_no_request_learns_that_the_connection_ends() {
     let config = Config { header_timeout: Some(seconds(2)), ..timeless() };

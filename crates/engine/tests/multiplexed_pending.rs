@@ -1,7 +1,7 @@
 //! Many exchanges on a connection while no thread polls: health checks are answered, and requests that wait are
 //! refused.
 
-use crate::common::{Client, Plan, World, ms, timeless};
+use crate::common::{Client, Plan, World, ms, seconds, timeless};
 use crate::multiplexed::{Framed, Received, Response, ask, credit, framed, head, send, until, world};
 use engine::{Config, Expired};
 use sim::frames::{DATA, HEAD, HEAD_ONLY, RESET};
@@ -17,7 +17,7 @@ fn check(stream: u32) -> Vec<u8> {
 
 /// Returns a world with one thread, whose call of plan 0 does not return, and its client.
 fn stuck(plans: usize) -> (World<Framed>, Client) {
-    let config = Config { health_path: "/healthz".into(), ..timeless() };
+    let config = Config { health_path: "/healthz".into(), header_timeout: Some(seconds(5)), ..timeless() };
     let mut world = world(config, (0..plans).map(|id| Plan::sized(&[5 + id])).collect());
     world.keeps = true;
     world.callers = 1;
@@ -96,4 +96,29 @@ fn requests_that_wait_are_refused_while_no_thread_polls() {
     send(&mut world, &mut idle, ask(5, 1));
     until(&mut world, &mut idle, "it goes on", |received| received.at(5).is_whole);
     assert_eq!((world.statistics().queued, world.statistics().running, world.app.alive()), (0, 0, 0));
+}
+
+/// The connection is not new any more, so the time for its first head is over.
+#[test]
+fn new_connection_whose_request_was_refused_goes_on_when_a_thread_polls() {
+    let (mut world, _busy) = stuck(2);
+    let mut client = world.client();
+    world.settle();
+    client.send(ask(1, 1));
+    client.pump();
+    let now = world.now();
+    world.engine.expire(world.calls[0].ticket.call(), now);
+    world.engine.refuse_waiting(now);
+    client.pump();
+    assert_eq!(Received::of(&client).at(1).status(), 503);
+    // The watchdog looks at the connection again.
+    world.service_pending(seconds(3));
+    world.service_pending(seconds(3));
+    world.keeps = false;
+    world.go_on_with(0);
+    world.settle();
+    client.send(ask(3, 1));
+    client.pump();
+    until(&mut world, &mut client, "it goes on", |received| received.at(3).is_whole);
+    assert_eq!((Received::of(&client).at(3).status(), client.end), (200, None));
 }

@@ -68,6 +68,8 @@ pub(crate) struct Record {
     pub(crate) connection: Option<usize>,
     /// The time when the head had arrived.
     pub(crate) begun: Option<Micros>,
+    /// The number of bytes that the server had received on the connection when the request began.
+    pub(crate) received: u64,
     /// The time when the request was ready to be passed to the application.
     pub(crate) ready: Option<Micros>,
     /// True if a poll left the request in the queue.
@@ -86,6 +88,8 @@ pub(crate) struct Record {
     pub(crate) is_suspended: bool,
     /// The missed deadline of the call; `None` if it has missed none.
     pub(crate) late: Option<Late>,
+    /// True if the watchdog may have refused the request, which the next poll will report.
+    pub(crate) may_be_refused: bool,
     /// The numbers of messages that the engine has received, and that the application has taken.
     pub(crate) arrived: usize,
     pub(crate) taken: usize,
@@ -291,9 +295,11 @@ impl<P: Simulated> Records<P> {
         if record.was_queued && left_at.is_some() {
             self.shared.fail(|| format!("request {id} is called, whose peer had left while it was queued"));
         }
-        // With HTTP/2, the engine may have received a reset together with the request, but not read it yet.
+        // The engine may have received a reset together with the request, but not read it yet. An engine of HTTP/2 may
+        // also receive the reset later, and read it even later.
         let network = self.network.borrow();
-        let is_reset = network.seen_resets.contains(&id) || !self.plan.is_http2 && network.has_received_reset(id);
+        let is_reset =
+            network.seen_resets.contains(&id) || !self.plan.is_http2 && network.has_received_reset(id, record.received);
         if record.was_queued && is_reset {
             self.shared.fail(|| format!("request {id} is called, whose client had reset it while it was queued"));
         }
@@ -424,9 +430,9 @@ impl<P: Simulated> App for Records<P> {
         let expected = self.plan.connections.iter().flat_map(|peer| &peer.requests).any(|&other| other == id);
         if P::MULTIPLEXED {
             // A suspended call is not counted, because its exchange may already have ended.
-            let is_out = |record: &Record| {
-                record.ended.is_none() && record.dismissed.is_none() && !record.is_suspended && record.late.is_none()
-            };
+            let is_over =
+                |record: &Record| record.ended.is_some() || record.dismissed.is_some() || record.may_be_refused;
+            let is_out = |record: &Record| !is_over(record) && !record.is_suspended && record.late.is_none();
             let count = records.begun.iter().filter(|&&other| is_out(&self.requests[other])).count();
             if count >= self.plan.config.exchanges || records.begun.last().is_some_and(|&last| last >= id) {
                 self.shared.fail(|| format!("request {id} begins beside {count} others: {:?}", records.begun));
@@ -443,6 +449,7 @@ impl<P: Simulated> App for Records<P> {
         records.begun.push(id);
         let record = &mut self.requests[id];
         record.connection = Some(connection.number);
+        record.received = self.network.borrow().taken(connection.number);
         if record.begun.replace(now).is_some() {
             self.shared.fail(|| format!("request {id} begins twice"));
         }

@@ -153,8 +153,12 @@ impl<P: Simulated> EngineCore<P> {
         self.shared.trace(|| format!("request {id} has missed its deadline: {outcome:?}"));
         let connection = self.records.requests[id].connection.unwrap_or_default();
         let has_left = self.network.borrow().has_left_or_was_cut(connection);
-        let may_be_reset = self.network.borrow().resets.contains_key(&id) || self.engine.statistics().timeouts > 0;
-        if outcome == Expired::Left && !has_left && !(P::MULTIPLEXED && may_be_reset) {
+        let may_be_reset =
+            P::MULTIPLEXED && (self.network.borrow().resets.contains_key(&id) || self.engine.statistics().timeouts > 0);
+        let request = &self.plan.requests[id];
+        // A client that has the whole response may give up the rest of its upload: it resets the stream.
+        let may_give_up = self.plan.is_http2 && request.body > 0 && request.script.declared.is_some();
+        if outcome == Expired::Left && !(has_left || may_be_reset || may_give_up) {
             self.shared.fail(|| format!("the client of request {id} is reported as gone"));
         }
         if self.records.requests[id].late.replace(Late { at, outcome }).is_some() {
@@ -195,6 +199,9 @@ impl<P: Simulated> EngineCore<P> {
         if count > 0 {
             self.shared.trace(|| format!("{count} waiting requests are refused"));
             self.deadlines.refused_at.push(self.shared.now());
+            // The next poll reports which requests these are.
+            let waits = |record: &&mut Record| record.begun.is_some() && record.called.is_none();
+            self.records.requests.iter_mut().filter(waits).for_each(|record| record.may_be_refused = true);
             self.deadlines.refused_waiting += count;
         }
         if self.engine.statistics().queued > 0 {
@@ -202,12 +209,15 @@ impl<P: Simulated> EngineCore<P> {
         }
     }
 
-    /// Checks that each request that still waits follows a response that could not be sent completely.
+    /// Checks that each request that still waits follows a response that could not be sent completely, or that its
+    /// client has left.
     fn check_left_waiting(&self) {
         let network = self.network.borrow();
         let waits = |record: &Record| record.was_queued && record.called.is_none() && record.dismissed.is_none();
         let waiting = self.records.requests.iter().filter(|record| waits(record)).count();
-        let unsent = (0..network.connected()).filter(|&number| network.history(number).full_since.is_some()).count();
+        let is_unsent =
+            |&number: &usize| network.history(number).full_since.is_some() || network.has_left_or_was_cut(number);
+        let unsent = (0..network.connected()).filter(is_unsent).count();
         let queued = self.engine.statistics().queued;
         let unsent = if P::MULTIPLEXED { unsent * self.plan.requests.len() } else { unsent };
         if queued > unsent as u64 {

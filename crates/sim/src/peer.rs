@@ -453,6 +453,11 @@ impl Peer {
         self.partial.is_some() || (!self.input.is_empty() && !self.is_deaf)
     }
 
+    /// Returns true if the peer has not sent all bytes that it has written.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.sent < self.out.len()
+    }
+
     /// Returns true if the server has accepted the peer's WebSocket.
     pub(crate) fn is_open(&self) -> bool {
         self.websocket.as_ref().is_some_and(|websocket| websocket.is_open)

@@ -150,8 +150,8 @@ pub(super) trait Exchanging<A: App> {
     /// Returns true if the link has to be closed although no input has arrived.
     fn is_to_end(&self, link: &Link<A>) -> bool;
 
-    /// Sends the output of the link, and of the protocol itself, at once: the end of the connection may follow much later,
-    /// for example because the watchdog calls this. Returns false if the peer is gone.
+    /// Sends the output of the link, and of the protocol itself, at once (see [`Link::flush`]). Returns false if the peer
+    /// is gone.
     fn flush(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) -> bool;
 
     /// Serves the stored input.

@@ -61,7 +61,7 @@ pub(super) fn hijack<A: App>(
         return Err(HijackRefusal::Over);
     }
     // Responses to earlier requests may still be held back.
-    if !link.flush(false, context) {
+    if !link.flush(context) {
         return Err(HijackRefusal::Over);
     }
     if link.has_output() || !link.input.is_empty() {

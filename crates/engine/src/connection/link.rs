@@ -300,18 +300,31 @@ impl<A: App> Link<A> {
         Step::Stop(if self.sending.is_paused() { NextAction::Again } else { NextAction::Wait })
     }
 
-    /// Sends as much output as the transport accepts. `ends`: the end of output follows directly. Returns false if the
-    /// peer is gone.
+    /// Sends as much output as the transport accepts, at once: the end of a connection that closes may follow much later,
+    /// because its turn is over, or because the watchdog calls this. Returns false if the peer is gone.
     #[inline]
-    pub(super) fn flush(&mut self, ends: bool, context: &mut EngineContext<A>) -> bool {
+    pub(super) fn flush(&mut self, context: &mut EngineContext<A>) -> bool {
+        self.flush_output(|_| false, context)
+    }
+
+    /// Sends as much output as the transport accepts, in a step that ends a connection that closes directly behind it:
+    /// the kernel may hold the last bytes back until then. `ends`: the step also ends a connection that is open. Returns
+    /// false if the peer is gone.
+    #[inline]
+    pub(super) fn flush_in_step(&mut self, ends: bool, context: &mut EngineContext<A>) -> bool {
+        self.flush_output(|lifecycle| ends || ends_behind_output(lifecycle), context)
+    }
+
+    #[inline]
+    fn flush_output(&mut self, ends: impl FnOnce(&Lifecycle) -> bool, context: &mut EngineContext<A>) -> bool {
         if context.observer.is_some() {
-            return self.flush_observed(ends || ends_behind_output(&self.lifecycle), context);
+            return self.flush_observed(ends(&self.lifecycle), context);
         }
         // Usual case: most steps have nothing to send.
         if self.sending.is_empty() && !self.transport.has_unsent() {
             return true;
         }
-        let ends = ends || ends_behind_output(&self.lifecycle);
+        let ends = ends(&self.lifecycle);
         self.sending.flush(&mut self.transport, ends, &mut context.statistics)
     }
 

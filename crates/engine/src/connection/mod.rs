@@ -578,7 +578,6 @@ impl<A: App> Connection<A> {
         buffer: &mut [u8],
     ) -> Serviced {
         let Self { link, session } = self;
-        debug_assert!(link.history() == History::New, "there is nothing of the application's");
         let serviced = match session {
             Session::Serial(session) => watchdog::service(session, health, link, context, buffer),
             Session::Multiplexed(session) => watchdog::service(&mut **session, health, link, context, buffer),

@@ -3,7 +3,7 @@
 
 use super::exchanging::{Exchanging, Service};
 use super::lifecycle::{Closing, LinkState};
-use super::link::Link;
+use super::link::{History, Link};
 use super::opening::OpeningStep;
 use super::step::Serviced;
 use crate::app::App;
@@ -31,6 +31,8 @@ pub(super) fn service<A: App>(
             return Serviced::Stays;
         }
         match link.lifecycle.state() {
+            // The watchdog has refused its requests. The thread that polls the engine next reads further ones.
+            LinkState::Open if link.history() != History::New => return Serviced::Stays,
             LinkState::Open if !link.input.is_empty() => match link.open_stored(context) {
                 Ok(OpeningStep::Ready) => match session.service(health, link, context) {
                     Service::Unclear => {}

@@ -137,7 +137,8 @@ impl<P: Simulated> Checker<'_, P> {
         }
         // A client that reads slowly learns late that it may send.
         let is_reader = peer.plan.reads.pause == 0;
-        if status == 408 && is_reader && exchange.is_starved() && !plan_of(&self.world.plan, id).overruns {
+        let is_starved = exchange.is_starved() && !peer.has_unsent();
+        if status == 408 && is_reader && is_starved && !plan_of(&self.world.plan, id).overruns {
             return wrong("its client is called slow, which the server did not let send");
         }
         match (record.ended.map(|(_, how)| how), record.dismissed) {
@@ -264,11 +265,15 @@ impl<P: Simulated> Checker<'_, P> {
         peer.plan.requests.iter().any(panicked)
     }
 
+    /// Returns true if the server has refused bytes of the peer's connection that never became a request.
+    fn was_refused(&self, peer: &Peer) -> bool {
+        self.world.records().connections[peer.connection.unwrap_or_default()].refused.is_some()
+    }
+
     /// Returns true if an HTTP/2 connection ended before a request was answered: the server takes many resets and small
     /// windows for an attack, and while no thread polls the engine, it refuses requests that it has not begun.
     fn has_refused_connection(&self, peer: &Peer, record: &Record) -> bool {
-        let connection = &self.world.records().connections[peer.connection.unwrap_or_default()];
-        connection.refused.is_some()
+        self.was_refused(peer)
             || record.begun.is_none() && self.world.rules.source().has_refused_waiting(0, Micros::MAX)
     }
 
@@ -306,7 +311,7 @@ impl<P: Simulated> Checker<'_, P> {
         let by_rate = config.min_rate > 0 && accepted.saturating_add(limit(config.write_timeout)) <= late;
         // The client reads nothing, or too slowly, on the whole connection. Or only a part of a frame has arrived, for
         // too long.
-        let is_slow_path = peer.plan.capacity < 8000 * (1 + usize::from(peer.plan.latency >= 100 * MILLI) * 4);
+        let is_slow_path = peer.plan.capacity <= 8000 * (1 + usize::from(peer.plan.latency >= 100 * MILLI) * 4);
         let is_slow_sender = peer.plan.sends.pause > 0 || is_slow_path || peer.acted.is_some();
         let is_partial = is_slow_sender && accepted.saturating_add(limit(config.header_timeout)) <= late;
         if has_stalled || by_rate || is_partial {
@@ -324,9 +329,9 @@ impl<P: Simulated> Checker<'_, P> {
         let is_announced = history.earlier_send.saturating_add(idle) <= history.last_send + EARLY
             && history.last_send + LINGER <= late;
         let was_idle = (is_idle || is_announced) && history.last_arrival > dropped;
-        // If the request never began, the server told its client so, or that no further request may begin.
-        let was_refused =
-            is_announced || self.world.records().connections[peer.connection.unwrap_or_default()].refused.is_some();
+        // If the request never began, the server has answered it nevertheless (503 while no thread polls the engine),
+        // told its client that it refuses it, or that no further request may begin.
+        let was_refused = is_announced || exchange.response.is_some() || self.was_refused(peer);
         let is_over = record.ended.is_some() || record.dismissed.is_some() || (record.begun.is_none() && was_refused);
         if ending == Ending::Reset && is_over && was_idle {
             return Ok(());

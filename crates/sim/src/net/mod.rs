@@ -301,7 +301,7 @@ impl Network {
             for at in arrivals {
                 self.shared.schedule(at, Event::ArriveAtServer(number));
             }
-            connection.to_server.sent_at(now);
+            connection.to_server.sent_at(now, false);
             self.shared.moved();
         }
         count
@@ -614,9 +614,10 @@ impl Network {
         self.connections[number].is_cut || self.left_at(number).is_some()
     }
 
-    /// Returns true if the server has received the client's reset of a request's exchange.
-    pub(crate) fn has_received_reset(&self, id: usize) -> bool {
-        self.resets.get(&id).is_some_and(|&(number, end)| self.taken(number) >= end)
+    /// Returns true if the server has received the client's reset of a request's exchange, after the first `before`
+    /// bytes of the connection.
+    pub(crate) fn has_received_reset(&self, id: usize, before: u64) -> bool {
+        self.resets.get(&id).is_some_and(|&(number, end)| before < end && self.taken(number) >= end)
     }
 
     /// Returns the number of protocol bytes that the server has sent on a connection.

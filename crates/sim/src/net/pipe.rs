@@ -23,7 +23,7 @@ pub(super) struct Pipe {
     pub(super) taken: u64,
     pub(super) last_arrival: Micros,
     pub(super) last_send: Micros,
-    /// The time of the send before the last one.
+    /// The time of the send before the last one. A send that only continues a short one does not count.
     pub(super) earlier_send: Micros,
     /// The time since which the sender's bytes have not fitted completely.
     pub(super) full_since: Option<Micros>,
@@ -69,8 +69,12 @@ impl Pipe {
         }
     }
 
-    pub(super) fn sent_at(&mut self, now: Micros) {
-        self.earlier_send = std::mem::replace(&mut self.last_send, now);
+    /// Records the time of a send. `continues`: it sends the rest of a send that was short.
+    pub(super) fn sent_at(&mut self, now: Micros, continues: bool) {
+        let before = std::mem::replace(&mut self.last_send, now);
+        if !continues {
+            self.earlier_send = before;
+        }
     }
 
     pub(super) fn unread(&self) -> usize {

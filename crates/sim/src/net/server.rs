@@ -232,13 +232,14 @@ impl SimSocket {
         let connection = &mut network.connections[self.number];
         let is_encrypted = connection.records.is_some();
         let pipe = &mut connection.to_peer;
+        let continues = pipe.full_since.is_some();
         if count < whole {
             pipe.full_since.get_or_insert(now);
         } else {
             pipe.full_since = None;
         }
         if count > 0 {
-            pipe.sent_at(now);
+            pipe.sent_at(now, continues);
             network.sent += if is_encrypted { 0 } else { count as u64 };
             shared.moved();
         }
@@ -266,6 +267,7 @@ impl SimSocket {
             count = shared.index(count);
         }
         let pipe = &mut connection.to_peer;
+        let continues = pipe.full_since.is_some();
         if count < whole {
             pipe.full_since.get_or_insert(now);
             if is_short {
@@ -282,7 +284,7 @@ impl SimSocket {
             return Ok(Moved::WouldBlock);
         }
         let arrivals = post(&shared, pipe, &bytes[..count], connection.latency, connection.packet);
-        pipe.sent_at(now);
+        pipe.sent_at(now, continues);
         if !connection.has_vanished {
             for at in arrivals {
                 shared.schedule(at, Event::ArriveAtPeer(self.number));

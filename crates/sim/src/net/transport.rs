@@ -134,7 +134,7 @@ impl<S: Socket> Transport for SimTransport<S> {
         let had_unsent = self.transport.has_unsent();
         let flushed = self.transport.flush();
         if had_unsent {
-            self.note_send();
+            self.count(|counts, network| counts.last_send = network.shared.now());
         }
         flushed
     }

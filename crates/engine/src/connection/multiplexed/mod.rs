@@ -178,14 +178,12 @@ impl<A: App> Multiplexed<A> {
         Step::Next
     }
 
-    /// Sends the output of the link, and of the protocol itself. `ends`: this step ends the output behind it. Returns false
-    /// if the peer is gone.
-    fn flush_before(&mut self, ends: bool, link: &mut Link<A>, context: &mut EngineContext<A>) -> bool {
+    /// Writes the messages that the protocol itself has to send.
+    fn write_pending_control(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) {
         // If the handshake of the connection has failed, its protocol has not begun and may write nothing.
         if self.protocol.has_control() && !(link.is_opening() && link.transport.is_encrypted()) {
             self.write_control(link, context);
         }
-        link.flush(ends, context)
     }
 
     /// Returns true if another exchange may begin.
@@ -321,7 +319,8 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
         if self.must_look_before_end(link) {
             return self.receive(link, context, buffer, app);
         }
-        if !self.flush_before(self.is_to_end(link), link, context) {
+        self.write_pending_control(link, context);
+        if !link.flush_in_step(self.is_to_end(link), context) {
             return Step::Abort;
         }
         if link.has_output() {
@@ -331,15 +330,17 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
             if let Some(action) = self.go_on_with_all(link, context, app) {
                 return Step::Stop(action);
             }
-            if !link.lifecycle.is_open() || link.sending.has_composed() {
-                // Send more frames of exchanges whose windows have room, or close the connection directly after the
-                // last frame.
+            if link.sending.has_composed() {
+                // Send more frames of exchanges whose windows have room, or the last frame together with the end.
                 return Step::Next;
             }
-            if self.has_failed {
+            if self.has_failed && link.lifecycle.is_open() {
                 return self.step_failed(link, context, app);
             }
-        } else if let Some(step) = link.step_to_end(self.has_calls()) {
+        }
+        if !link.lifecycle.is_open()
+            && let Some(step) = link.step_to_end(self.has_calls())
+        {
             return step;
         }
         self.read_on(link, context, buffer, app)
@@ -379,7 +380,8 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
     }
 
     fn flush(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) -> bool {
-        self.flush_before(false, link, context)
+        self.write_pending_control(link, context);
+        link.flush(context)
     }
 
     fn reply<R>(

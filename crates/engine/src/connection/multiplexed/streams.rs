@@ -100,6 +100,10 @@ impl<A: App> Multiplexed<A> {
             Read::More | Read::Nothing => {}
             Read::Head { stream, verdict, terms } => return self.obey(verdict, stream, terms, link, context, app),
             Read::Data { stream, bytes, is_last } => {
+                if link.timer.wait == Wait::Head && !self.protocol.is_in_head() {
+                    // The incomplete frame of the wait is complete now. If another one follows, its time begins anew.
+                    link.timer.wait = Wait::App;
+                }
                 return self.take_data(stream, (bytes, is_last), link, context, app);
             }
             Read::Reset { stream } => {
@@ -157,8 +161,9 @@ impl<A: App> Multiplexed<A> {
         None
     }
 
-    /// Creates the exchange of a request whose head has been read.
-    fn note_begin(&mut self, stream: StreamId, link: &mut Link<A>, context: &mut EngineContext<A>) -> Index {
+    /// Creates the exchange of a request whose head has been read. Nothing else creates exchanges: a connection whose
+    /// requests the engine answers or refuses by itself is as little new as one with a call.
+    pub(super) fn note_begin(&mut self, stream: StreamId, link: &mut Link<A>, context: &mut EngineContext<A>) -> Index {
         link.note_request(self.protocol.serves_one(), &mut context.load);
         self.exchanges.insert(stream, context.time.now)
     }
@@ -277,7 +282,7 @@ impl<A: App> Multiplexed<A> {
             let (client, data) = link.client_and_data();
             let line = context.scratch.head.as_deref().and_then(|scratch| self.protocol.partial_line(scratch));
             app.refused(fault.into(), line, client, data);
-            let index = self.exchanges.insert(stream, context.time.now);
+            let index = self.note_begin(stream, link, context);
             let terms = self.protocol.unread_terms();
             return self.refuse_exchange(index, fault.into(), terms, link, context);
         };
@@ -317,7 +322,7 @@ impl<A: App> Multiplexed<A> {
         });
         context.statistics.health_checks += 1;
         context.observer.give_up(call);
-        let index = self.exchanges.insert(stream, context.time.now);
+        let index = self.note_begin(stream, link, context);
         let exchange = self.exchanges.at(index);
         exchange.state.answer(terms);
         exchange.backlog = Some(backlog);
@@ -368,9 +373,10 @@ impl<A: App> Multiplexed<A> {
         let (client, data) = link.client_and_data();
         app.refused(BUSY, None, client, data);
         if !self.protocol.can_refuse() {
-            let index = self.exchanges.insert(stream, context.time.now);
+            let index = self.note_begin(stream, link, context);
             return self.refuse_exchange(index, BUSY, terms, link, context);
         }
+        link.note_request(self.protocol.serves_one(), &mut context.load);
         context.statistics.refused += 1;
         self.reset(stream, Reset::Refused, link, context);
     }

@@ -93,7 +93,7 @@ pub(super) fn refuse_unread_exchanges<A: App>(
         // All exchanges here are refused ones, so they hold no objects of the application.
         match event {
             StreamEvent::Head { stream, terms, .. } => {
-                let index = session.exchanges.insert(stream, context.time.now);
+                let index = session.note_begin(stream, link, context);
                 session.refuse_exchange(index, BUSY, terms, link, context);
             }
             StreamEvent::Data { stream, bytes, .. } => {
@@ -112,7 +112,7 @@ pub(super) fn refuse_unread_exchanges<A: App>(
                 }
             }
             StreamEvent::Broken { stream, fault } if session.exchanges.find(stream).is_none() => {
-                let index = session.exchanges.insert(stream, context.time.now);
+                let index = session.note_begin(stream, link, context);
                 let terms = session.protocol.unread_terms();
                 session.refuse_exchange(index, fault.into(), terms, link, context);
             }

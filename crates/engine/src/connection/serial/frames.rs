@@ -34,7 +34,7 @@ impl<A: App> Serial<A> {
         let mut websocket = self.websocket_of(link);
         websocket.end_if_due(context);
         websocket.write_answers(context);
-        if !link.flush(false, context) {
+        if !link.flush(context) {
             return Step::Abort;
         }
         let (has_output, backlog) = (link.has_output(), link.sending.backlog());

@@ -136,7 +136,7 @@ impl<A: App> Exchanging<A> for Serial<A> {
         if link.is_composing() && !context.load.is_full && self.awaits_head(link) && link.input.has_unseen() {
             return self.serve_stored(link, context, app);
         }
-        if !link.flush(false, context) {
+        if !link.flush_in_step(false, context) {
             return Step::Abort;
         }
         if link.has_output() {
@@ -233,7 +233,7 @@ impl<A: App> Exchanging<A> for Serial<A> {
 
     #[inline]
     fn flush(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) -> bool {
-        link.flush(false, context)
+        link.flush(context)
     }
 
     #[inline]
