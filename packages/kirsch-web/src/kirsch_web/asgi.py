@@ -1,10 +1,10 @@
-"""The ASGI face of an application: ``asgi = web.ASGI(app)`` runs under every ASGI 3 server.
+"""The ASGI interface of an application: ``asgi = web.ASGI(app)`` runs under every ASGI 3 server.
 
-Here handlers may be coroutine functions and asynchronous generators, and a handler that takes a
-:class:`kirsch_web.websocket.WebSocket` speaks WebSocket. The plans and the pipeline are those of WSGI. A request has
-the environ that a WSGI server would make, with ``asgi.scope`` in addition.
+Under ASGI handlers may be coroutine functions and asynchronous generators, and a handler with a parameter of type
+:class:`kirsch_web.websocket.WebSocket` answers a WebSocket. Plans and pipeline are the same as for WSGI. A request has
+the environ that a WSGI server would make, and ``asgi.scope`` in it.
 
-Only coroutines run in the event loop. Whatever else may block runs in threads: handlers that are plain functions, each
+Only coroutines run in the event loop. Code that may block runs in threads: handlers that are plain functions, each
 step of their streams, hooks, dispatchers that call the application, and the parsing of a multipart body.
 """
 
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     from kirsch_web.plan import Plan
 
     Begun = tuple[Exception | None, object]
-    """The exception that a handler has raised, and its result."""
+    """The exception that a handler has raised, or None, and the result that it has returned."""
 
 
 class ASGI:
-    """Serves an application by ASGI 3.
+    """An ASGI 3 application that serves ``app``.
 
     Args:
         app: the application.
-        lifespan: called with the application when the server starts: an asynchronous context manager, which is entered
-            before the first request, behind the application's start callbacks, and left behind the last one.
-        threads: the most threads in which plain functions run.
+        lifespan: a function from the application to an asynchronous context manager. The manager is entered after the
+            application's start callbacks and before the first request, and left after the last request.
+        threads: the maximum number of threads in which plain functions run.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ASGI:
             raise RuntimeError(f"kirsch_web serves the scopes http, websocket and lifespan, not {kind!r}")
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Run the lifespan of the server, from its startup to its shutdown."""
+        """Serve the lifespan scope, from the server's startup to its shutdown."""
         await receive()
         manager = None if self._lifespan is None else self._lifespan(self.app)
         try:
@@ -100,7 +100,7 @@ class ASGI:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _start(self) -> None:
-        """Run the start callbacks that have not run; a server without lifespan events begins with a request."""
+        """Run the start callbacks that have not run yet. Without lifespan events the first request causes this."""
         async with self._starting:
             await self.app._lifecycle.start_in_loop(self.thread)
         self.app._set_tables()
@@ -108,8 +108,8 @@ class ASGI:
     # Requests
 
     def _quick_request(self, scope: Scope, receive: Receive) -> BodilessRequest | None:
-        """Return the request if a coroutine function alone answers it: it has no body, its path is fixed except one
-        segment, and no hook runs. None for other requests."""
+        """Return the request if it needs nothing but a coroutine function: it has no body and no hooks, and at most the
+        last segment of its path is variable. Return None for other requests."""
         path, app = scope["path"], self.app
         plans = app._exact.get(scope["method"])
         if plans is None or scope.get("root_path") or not path.isascii():
@@ -166,7 +166,7 @@ class ASGI:
             await body.fill(1)
             if body.more:
                 environ["wsgi.input_terminated"] = True
-            else:  # HTTP/2 need not name the length of a body, and a body that is here has one
+            else:  # a request of HTTP/2 may omit the length, and the complete body shows it
                 environ.setdefault("CONTENT_LENGTH", str(len(body.data)))
         else:
             body.more = False
@@ -178,7 +178,7 @@ class ASGI:
             reset_current(token)
 
     async def _rest(self, request: Request, body: Input, send: Send, begun: Begun | None = None) -> None:
-        """Answer the current request, and end it; ``begun`` has what its handler has raised or returned."""
+        """Answer the current request, and end it. ``begun`` is the outcome of its handler, if it has already run."""
         try:
             await self._respond(await self._answer(request, body, begun), send, body)
         finally:
@@ -186,8 +186,8 @@ class ASGI:
             await self.end(current())
 
     async def found(self, environ: dict[str, Any]) -> Request:
-        """Return the request of ``environ`` with its plan. A thread looks up a path if that may call the
-        application."""
+        """Return the request of ``environ`` with its plan. If the look-up may call the application's code, it runs in a
+        thread."""
         app = self.app
         plan = app._exact.get(environ["REQUEST_METHOD"], {}).get(environ["PATH_INFO"])
         if plan is not None:
@@ -197,7 +197,8 @@ class ASGI:
         return await self.thread(app._request, environ) if app.finder.dynamic else app._request(environ)
 
     async def _answer(self, request: Request, body: Input, begun: Begun | None) -> Parts:
-        """Return the response. After an internal redirect another request is the current one."""
+        """Return the response. After an internal redirect it is that of a new request, which has become the current
+        one."""
         for _ in range(MAX_INTERNAL_REDIRECTS + 1):
             try:
                 if begun is not None:
@@ -207,7 +208,7 @@ class ASGI:
             except InternalRedirect as redirect:
                 try:
                     request, _ = await self.thread(redirected, request, redirect)
-                except Exception as failure:  # noqa: BLE001 - of the session, becomes the response
+                except Exception as failure:  # noqa: BLE001 - saving the session failed: the error becomes the response
                     return _with_cookies(request, await self.resource(request, failure, NOTHING))
                 set_current(request)
         return _with_cookies(request, await self.thread(too_many_redirects, request))
@@ -217,7 +218,7 @@ class ASGI:
         inline = is_asynchronous(plan)
         if inline and body.more and request.environ["wsgi.input"] is body:
             if media_type(request.environ.get("CONTENT_TYPE", ""))[0] == "multipart/form-data":
-                inline = False  # its parsing reads all, and writes files
+                inline = False  # parsing it blocks: it reads the whole body and writes files
             else:
                 await body.fill(plan.limits.limit + 1)
         inline = inline and not plan.hooks
@@ -233,7 +234,7 @@ class ASGI:
         return await self.resource(request, error, result)
 
     def _begin(self, request: Request) -> Any:
-        """Run the hooks and the handler: the response, or what has to be awaited for the handler's result."""
+        """Run the hooks and call the handler. Return the response, or an awaitable whose result is the handler's."""
         try:
             result = handle(request)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises becomes a response
@@ -245,19 +246,19 @@ class ASGI:
         return response_of(request, None, result)
 
     async def resource(self, request: Request, error: Exception | None, result: object) -> Parts:
-        """Return the response of what the handler has raised or returned."""
+        """Return the response for the handler's ``error`` or ``result``."""
         make = partial(response_of, request, error, result)
         return make() if not request.plan.hooks else await self.thread(make)
 
     async def end(self, request: Request) -> None:
-        """End a request: run its last hooks."""
+        """End a request: run its hooks of ``on_end_request`` and remove its temporary files."""
         if request.plan.points.on_end_request is not None or request._form is not None:
             await self.thread(end, request)
 
     async def thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function in a thread, with the context of this task.
+        """Call a function in a thread, with the context of this task, and return its result.
 
-        A task that is cancelled meanwhile waits for the thread: it works on the request, and nothing else may.
+        If the task is cancelled meanwhile, it waits for the thread, because only one thread may work on a request.
         """
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads, "kirsch_web")
@@ -267,7 +268,7 @@ class ASGI:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
             await asyncio.wait([future])
-            future.exception()  # which is looked at here, and so not reported as forgotten
+            future.exception()  # retrieved, so that asyncio does not report it as never retrieved
             raise
 
     # Responses
@@ -316,7 +317,7 @@ _VARY = (b"vary", b"Cookie")
 
 
 class _Lengths(dict[int, "list[tuple[bytes, bytes]]"]):
-    """Content-Length fields by number; those of small bodies are kept."""
+    """The Content-Length field for each length. Fields for less than 4096 bytes are cached."""
 
     def __missing__(self, length: int) -> list[tuple[bytes, bytes]]:
         field = [(b"content-length", b"%d" % length)]
@@ -329,7 +330,8 @@ _lengths = _Lengths()
 
 
 def _encoded_fields(plan: Plan) -> tuple[list[tuple[bytes, bytes]], ...]:
-    """Return the fields of a text and of JSON, as ASGI has them; nothing if more than the handler runs."""
+    """Return the header fields of a text and of JSON, encoded for ASGI; () unless the handler is a coroutine function
+    and no hooks run."""
     code = getattr(getattr(plan.function, "__func__", plan.function), "__code__", None)
     if code is None or not code.co_flags & inspect.CO_COROUTINE or plan.hooks or not (plan.direct and plan.quiet):
         return ()
@@ -342,7 +344,7 @@ def _with_cookies(request: Request, parts: Parts) -> Parts:
 
 
 async def _sent(send: Send, message: dict[str, Any]) -> bool:
-    """Send a part of a body; whether the client is still there, as far as the server says so by an OSError."""
+    """Send a part of a body. Return False if the server raises OSError, because the client has left."""
     try:
         await send(message)
     except OSError:
@@ -351,14 +353,14 @@ async def _sent(send: Send, message: dict[str, Any]) -> bool:
 
 
 async def _collected(parts: Any, status: int) -> Response:
-    """Return the response of an asynchronous generator, if the configuration streams nothing."""
+    """Read an asynchronous generator to its end and return the response, for a configuration without streaming."""
     response = Response(status=status)
     response.body = b"".join([part.encode() if isinstance(part, str) else part async for part in parts])
     return response
 
 
 def is_asynchronous(plan: Plan) -> bool:
-    """Return whether calling the handler runs nothing of it: it is a coroutine function, or an asynchronous
-    generator."""
+    """Return whether the handler is a coroutine function or an asynchronous generator, so that calling it runs none of
+    its code."""
     code = getattr(getattr(plan.function, "__func__", plan.function), "__code__", None)
     return code is not None and bool(code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR))

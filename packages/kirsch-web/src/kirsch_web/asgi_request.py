@@ -1,4 +1,4 @@
-"""A request of ASGI as a WSGI server would give it: its environ and its input."""
+"""Conversion of an ASGI request to WSGI: its environ and its input."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 def encoded(fields: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
-    """Header fields as ASGI has them."""
+    """Return header fields encoded for ASGI: bytes, with names in lower case."""
     return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in fields]
 
 
 class Input(io.RawIOBase):
     """``wsgi.input`` over ``receive``.
 
-    A thread that reads waits for what has not arrived. The thread of the event loop cannot: there the body of an
-    asynchronous handler has arrived before the handler is called, up to ``body.limit``.
+    A read in another thread blocks until data arrives. The event loop's thread must not block, so the body, up to
+    ``body.limit``, is received before an asynchronous handler is called.
     """
 
     def __init__(self, receive: Receive, loop: asyncio.AbstractEventLoop) -> None:
@@ -41,9 +41,9 @@ class Input(io.RawIOBase):
         self.loop = loop
         self._thread = threading.get_ident()
         self.data = bytearray()
-        """Bytes that have arrived and were not read yet."""
+        """The bytes that have been received and not yet read."""
         self.more = True
-        """True if more of the body is to come."""
+        """True if more of the body can follow."""
         self.gone = False
         self._watcher: asyncio.Future[None] | None = None
 
@@ -56,16 +56,17 @@ class Input(io.RawIOBase):
             self.more = message.get("more_body", False)
 
     async def fill(self, size: int) -> None:
-        """Wait until ``size`` bytes have arrived, or all."""
+        """Receive until ``size`` bytes are in ``data`` or the body has ended."""
         while self.more and len(self.data) < size:
             await self._arrive()
 
     def readable(self) -> bool:
-        """Return whether it can be read: it can."""
+        """Return True, as io.RawIOBase demands of a readable stream."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read what has arrived; wait if it is nothing."""
+        """Read the bytes that have arrived into ``buffer``; wait if there are none. Return their number, 0 at the
+        end."""
         while not self.data and self.more:
             if threading.get_ident() == self._thread:
                 raise RuntimeError(
@@ -81,14 +82,14 @@ class Input(io.RawIOBase):
         return count
 
     def disconnected(self) -> bool:
-        """Return whether the client has left, as far as the loop has heard since this was first asked."""
+        """Return whether the client has closed the connection. The first call starts to watch for this."""
         if self._watcher is None and not self.more:
             self.loop.call_soon_threadsafe(self.watch)
         return self.gone
 
     def watch(self) -> asyncio.Future[None]:
-        """Return a task that ends when the client leaves. The body must have arrived: what follows is the client's
-        leaving."""
+        """Return a task that ends when the client closes the connection. The whole body must have been received,
+        because the task receives all further messages."""
         if self._watcher is None:
             self._watcher = asyncio.ensure_future(self._watch())
         return self._watcher
@@ -98,17 +99,17 @@ class Input(io.RawIOBase):
             await self._arrive()
 
     def end(self) -> None:
-        """End the input: the response is complete."""
+        """Stop watching the client, because the response is complete."""
         if self._watcher is not None:
             self._watcher.cancel()
         else:
-            self._watcher = self.loop.create_future()  # so that none begins now
+            self._watcher = self.loop.create_future()  # so that no watcher starts later
 
 
 @lru_cache(maxsize=1000)
 def _key(name: bytes) -> str:
-    """Return the key in environ of a field; empty for a name with an underscore, which would stand for one with a
-    dash."""
+    """Return a header field's key in environ; "" for a name with an underscore, whose key would be that of the name
+    with a dash."""
     if b"_" in name:
         return ""
     key = name.decode("latin-1").upper().replace("-", "_")
@@ -118,7 +119,7 @@ def _key(name: bytes) -> str:
 def environ_of(scope: Scope, body: Input) -> dict[str, Any]:
     """Return the environ that a WSGI server makes for the request of ``scope``."""
     path, root, raw = scope["path"], scope.get("root_path", "").rstrip("/"), scope.get("raw_path")
-    if "\ufffd" in path and raw:  # bytes that are no UTF-8, which are refused here as they came
+    if "\ufffd" in path and raw:  # not UTF-8: keep the bytes, so that the path is refused later
         path = unquote_to_bytes(raw).decode("latin-1")
     elif not path.isascii():
         path = path.encode("utf-8", "surrogateescape").decode("latin-1")
@@ -138,7 +139,7 @@ def environ_of(scope: Scope, body: Input) -> dict[str, Any]:
         "wsgi.version": (1, 0),
         "wsgi.url_scheme": {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"]),
         "wsgi.input": body,
-        "wsgi.errors": scope.get("wsgi.errors") or sys.stderr,  # the test client has an own one
+        "wsgi.errors": scope.get("wsgi.errors") or sys.stderr,  # the test client gives its own
         "wsgi.multithread": True,
         "wsgi.multiprocess": False,
         "wsgi.run_once": False,
@@ -158,7 +159,7 @@ def environ_of(scope: Scope, body: Input) -> dict[str, Any]:
 
 
 def environ_with(scope: Scope, body: Input) -> dict[str, Any]:
-    """Return the environ of a request of HTTP, with what hooks and handlers ask ASGI for."""
+    """Return the environ of an HTTP request, with ``kirsch.disconnected`` and the event loop for hooks and handlers."""
     environ = environ_of(scope, body)
     environ["kirsch.disconnected"] = body.disconnected
     environ["asgi.loop"] = body.loop
@@ -166,7 +167,7 @@ def environ_with(scope: Scope, body: Input) -> dict[str, Any]:
 
 
 class _Environ:
-    """The environ of a :class:`BodilessRequest`, made when it is asked for."""
+    """Descriptor of the environ of a :class:`BodilessRequest`. It makes the environ when it is first read."""
 
     def __get__(self, request: BodilessRequest, _owner: type) -> dict[str, Any]:
         environ = environ_with(request.scope, request.input())
@@ -175,7 +176,7 @@ class _Environ:
 
 
 class BodilessRequest(Request):
-    """A request that has no body, as most GET requests. Few handlers look at its environ."""
+    """A request without a body, such as most GET requests. Its environ is made only if it is read, which few do."""
 
     environ: dict[str, Any] = _Environ()  # type: ignore[assignment]
     _input: Input | None = None
@@ -185,20 +186,20 @@ class BodilessRequest(Request):
     ) -> None:
         self.scope = scope
         self._receive = receive
-        self._loop = asyncio.get_running_loop()  # a thread may ask for the environ
+        self._loop = asyncio.get_running_loop()  # kept here, because the environ may be made in another thread
         self.app = app
         self.plan = plan
         self.rest = rest
         self.captured = None
 
     def input(self) -> Input:
-        """Return the input, from which nothing comes but the client's leaving."""
+        """Return the input, which is empty and only reports whether the client has left."""
         if self._input is None:
             self._input = Input(self._receive, self._loop)
             self._input.more = False
         return self._input
 
     def end_input(self) -> None:
-        """End the input if there is one: the response is complete."""
+        """End the input, if it was made, because the response is complete."""
         if self._input is not None:
             self._input.end()

@@ -1,4 +1,4 @@
-"""The end of a request: its response as the server takes it, and the hooks behind the last byte."""
+"""The end of a request: the response in the form that the server takes, and the hooks after its last byte."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     """Status line, header fields and body of a response."""
 
 VARY = ("Vary", "Cookie")
-"""The header field of a plain result whose handler has read the session."""
+"""The header field that a plain result gets if its handler has read the session."""
 
 
 def accept(request: Request, result: Any) -> None:
-    """Make the response from the result of a handler."""
+    """Set the request's response from the result of its handler."""
     if isinstance(result, Response):
         earlier = request._response
         if result is not earlier:
@@ -39,7 +39,7 @@ def accept(request: Request, result: Any) -> None:
 
 
 def finalize(request: Request) -> Parts:
-    """Return status, header fields and body of the response. The body is a list if it is complete, else an iterable."""
+    """Return status, header fields and body of the response. A complete body is a list, a streamed one an iterable."""
     if request._response is None and request._result is not NOTHING:
         return _plain(request)
     response = request.response
@@ -53,7 +53,7 @@ def finalize(request: Request) -> Parts:
         body = response.collapse()
     if no_content:
         headers.remove("Content-Length")
-        if status != 205:  # whose empty content may have a type
+        if status != 205:  # a response 205 may state the type of its empty content
             headers.remove("Content-Type")
     if isinstance(body, bytes):
         if not no_content:
@@ -71,7 +71,7 @@ def finalize(request: Request) -> Parts:
 
 
 def _streamed(request: Request, body: Any) -> Iterable[bytes]:
-    """Return a body for the server: its own wrapper for a whole file, else a stream that is made while it is sent."""
+    """Return a streamed body: a whole file in the server's ``wsgi.file_wrapper``, if it has one, else a Stream."""
     wrapper = request.environ.get("wsgi.file_wrapper")
     if type(body) is FileBody and body.length is None and wrapper is not None:
         return wrapper(body.file, FileBody.BLOCK)  # type: ignore[no-any-return]
@@ -79,7 +79,7 @@ def _streamed(request: Request, body: Any) -> Iterable[bytes]:
 
 
 def _plain(request: Request) -> Parts:
-    """Return the response of a result that no hook has looked at."""
+    """Return the response for a plain result, if no hook has read ``request.response``."""
     plan, result = request.plan, request._result
     if type(result) is str:
         body, fields = result.encode(), plan.html_fields
@@ -92,7 +92,7 @@ def _plain(request: Request) -> Parts:
 
 
 def with_earlier_cookies(request: Request, fields: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the fields with the cookies of the requests that internal redirects have ended."""
+    """Return ``fields`` with the cookies of the previous requests, which ended in an internal redirect."""
     if not request.earlier_cookies:
         return fields
     from kirsch_web.internal_redirect import with_cookies
@@ -101,7 +101,7 @@ def with_earlier_cookies(request: Request, fields: list[tuple[str, str]]) -> lis
 
 
 def ending(request: Request, body: Iterable[bytes]) -> Iterable[bytes]:
-    """Return the body; if something has to be done at its end, as a stream that calls :func:`end`."""
+    """Return the body. If the request has hooks or files for its end, return a Stream that calls :func:`end`."""
     if request.plan.points.on_end_request is None and request._form is None:
         return body
     stream = body if type(body) is Stream else Stream(request, body)
@@ -110,13 +110,13 @@ def ending(request: Request, body: Iterable[bytes]) -> Iterable[bytes]:
 
 
 def end(request: Request) -> None:
-    """Run the hooks of the end, after the response was sent or given up, and remove temporary files."""
+    """Run the hooks of ``on_end_request``, after the response was sent or aborted, and remove temporary files."""
     try:
         if request.plan.points.on_end_request is not None:
             token = set_current(request)
             try:
                 request.plan.points.on_end_request(request)
-            except Exception as error:  # noqa: BLE001 - the response is gone: only the log can tell
+            except Exception as error:  # noqa: BLE001 - the response is sent: only log it
                 from kirsch_web import pages
 
                 pages.report(request, error)

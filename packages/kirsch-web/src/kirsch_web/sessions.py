@@ -5,20 +5,20 @@
     def add(self, book: int, *, session: web.Session) -> None:
         session["basket"] = [*session.get("basket", []), book]
 
-Without a store the dictionary itself is in the cookie, as JSON that the client can read but not change. With one the
-cookie holds a random id. Nothing is locked while a handler runs. Where two requests have changed the session of one
-client at the same time, their changes are merged key by key; if both have changed the same key, the later request ends
-with 409, and says so.
+Without a store the cookie holds the dictionary itself, as JSON that the client can read but not change. With a store
+the cookie holds a random id. Sessions are not locked while a handler runs. If two requests of one client change its
+session at the same time, the changes are merged key by key; if both have changed the same key, the later request ends
+with 409 and names the key.
 
-Nothing is written, and no cookie sent, unless the handler has changed something; a page that has read the session says
-so in Vary.
+The session is written, and a cookie sent, only if the handler has changed the session. A page that has read the session
+gets ``Vary: Cookie``.
 
-With a store, log-in calls :meth:`Session.rotate` and log-out :meth:`Session.clear`: the store forgets the id that was
-known before, and a copy of the old cookie is worth nothing. **Without a store the server keeps nothing that it could
-forget.** ``clear`` makes the browser remove its cookie, and ``rotate`` has no effect on copies: who has copied a cookie
-before, from a backup of a browser's profile, say, can use it until ``max_age`` has passed. If log-out has to end a
-session everywhere, give the tool a store; else choose a short ``max_age``, or keep a counter for each user in the
-database, write it into the session at log-in, compare it, and raise it at log-out.
+With a store, call :meth:`Session.rotate` at log-in and :meth:`Session.clear` at log-out. Both remove the old id from
+the store, so that a copy of the old cookie is useless. **Without a store the server cannot revoke a cookie.** ``clear``
+makes the browser remove its cookie, and ``rotate`` has no effect on copies: a copy, say from a backup of a browser's
+profile, stays valid until ``max_age`` has passed. If log-out has to end a session everywhere, give the tool a store.
+Otherwise choose a short ``max_age``, or keep a counter for each user in the database: write it into the session at
+log-in, compare it at each request, and increase it at log-out.
 """
 
 from __future__ import annotations
@@ -45,55 +45,55 @@ if TYPE_CHECKING:
     from kirsch_web.request import Request
 
 MAX_COOKIE = 3584
-"""Bytes of a session in a cookie; browsers keep 4096 for a cookie with its name and attributes."""
+"""The maximum size of a session in a cookie, in bytes. Browsers allow 4096 with the name and the attributes."""
 ATTEMPTS = 5
-"""Writes of a session before its requests are too many at once."""
+"""The number of attempts to write a session that other requests change at the same time, before 503."""
 
-_scan: Any = getattr(json.JSONDecoder(), "scan_once")  # noqa: B009 - typeshed does not have it
+_scan: Any = getattr(json.JSONDecoder(), "scan_once")  # noqa: B009 - typeshed does not declare it
 
 
 class SessionTooLarge(Exception):
-    """A session does not fit into a cookie."""
+    """A session is too large for a cookie."""
 
 
 class Store(Protocol):
-    """A store of sessions and of rate limits. Write one for a database by these three methods."""
+    """A store of sessions and of rate limits. A class with these three methods can store them in another database."""
 
     def get(self, key: str) -> tuple[int, str] | None:
-        """Version and data of a session; None if there is none, or it has expired."""
+        """Return the version and the data of a session; None if it does not exist or has expired."""
 
     def put(self, key: str, data: str, version: int, max_age: int) -> bool:
-        """Write ``data`` as version ``version + 1`` if the stored version is ``version``, 0 if there is none or it has
-        expired; whether it was. The comparison and the write must be one step."""
+        """Write ``data`` as version ``version + 1`` if the stored version is ``version``, and return whether it was.
+        The version of a session that does not exist or has expired is 0. Compare and write in one atomic step."""
 
     def delete(self, key: str) -> None:
-        """Remove a session; nothing happens if there is none."""
+        """Remove a session, if it exists."""
 
 
 class Session(MutableMapping[str, Any]):
-    """The session of a request: a dictionary of what JSON can say, read when it is first touched."""
+    """The session of a request: a dictionary of values that JSON can represent. It is loaded at its first use."""
 
     given_by = "session"
-    """The tool without which no request has one."""
+    """The name of the tool that makes the sessions."""
     _values: dict[str, Any] | None = None
     _raw = b"{}"
-    """The session as it was read."""
+    """The session as it was loaded, as JSON."""
     _touched = False
-    """True if it may have changed: a key was set, or a list or a dictionary in it was handed out."""
+    """True if the session may have changed: a key was set, or a mutable value, a list or dictionary, was read."""
     _saved = False
     key = ""
-    """The id in the store; empty for a new session, and for one in a cookie."""
+    """The id in the store; empty for a new session, and for a session in a cookie."""
     version = 0
     rotates = False
 
     def __init__(self, keeper: Keeper, environ: dict[str, Any]) -> None:
         self._keeper = keeper
-        self._environ = environ  # and not the request, which refers to its session: a cycle waits for the collector
+        self._environ = environ  # not the request: a reference cycle would live until the garbage collector runs
 
     @classmethod
     def __from_request__(cls, request: Request) -> Session:
         found: Session | None = request._session
-        # Without asking for its truth, which would read it. The property says what is missing.
+        # `is None`, because the truth value would load the session. The property raises if there is no session.
         return request.session if found is None else found
 
     def _read(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class Session(MutableMapping[str, Any]):
         return value
 
     def __setitem__(self, name: str, value: Any) -> None:
-        if not isinstance(name, str):  # which JSON could not say, or would read as text
+        if not isinstance(name, str):  # JSON has no other keys, and would turn a number into text
             raise TypeError(f"a name in a session is text, not {name!r}")
         self._write()[name] = value
 
@@ -133,22 +133,22 @@ class Session(MutableMapping[str, Any]):
         return f"<Session {'not read' if self._values is None else self._values!r}>"
 
     def rotate(self) -> None:
-        """Give the session a new id in the store, and forget the old one: call it when a user logs in.
+        """Give the session a new id in the store, and remove the old one. Call it when a user logs in.
 
-        A session in a cookie has no id; it is signed anew, and copies of the old cookie stay valid until ``max_age``.
+        A session in a cookie has no id. It is signed again, and copies of the old cookie stay valid until ``max_age``.
         """
         self._write()
         self.rotates = True
 
     @property
     def is_new(self) -> bool:
-        """True if the client brought no session, or none that holds."""
+        """True if the client sent no session, or one that is forged or has expired."""
         return not self._read() and not self.key
 
     def save(self, request: Request) -> None:
-        """Write what has changed, and set the cookie. The tool calls it when the response begins."""
+        """Write the session if it has changed, and set the cookie. The tool calls it when the response begins."""
         if self._saved:
-            return  # an attempt that failed has become the response, and is not repeated
+            return  # do not repeat an attempt that failed: its error is the response
         self._saved = True
         if self._values is None:
             return
@@ -166,12 +166,12 @@ def _dump(value: Any) -> str:
 
 
 def _object(values: Mapping[str, str]) -> str:
-    """Return a JSON object of values that are JSON already."""
+    """Return a JSON object. ``values`` are already encoded as JSON."""
     return "{" + ",".join(f"{json.dumps(name)}:{value}" for name, value in values.items()) + "}"
 
 
 class Keeper:
-    """The settings of the session tool: how sessions are signed, kept and sent."""
+    """Loads, stores and signs sessions with the settings of one session tool."""
 
     def __init__(
         self,
@@ -182,8 +182,8 @@ class Keeper:
         cookie_options: dict[str, Any],
     ) -> None:
         given = [secret] if isinstance(secret, str) else list(secret)
-        # A key of its own for this purpose, cookie and kind of content, so that a secret may be used for others too:
-        # the session of one cookie is no session of another, and an id is no content.
+        # The signing key depends on the purpose, the cookie's name and the kind of content. So a secret may have other
+        # uses, and a cookie signed under one name, or for an id, is not valid under another name or as content.
         kind = f"kirsch_web session\0{name}\0{'content' if store is None else 'id'}\0"
         self._signers = [_Signer(hashlib.sha256((kind + each).encode()).digest()) for each in given]
         self.name = name
@@ -192,8 +192,8 @@ class Keeper:
         self._cookie_options = cookie_options
 
     def load(self, session: Session) -> bytes:
-        """Return the session that the client's cookie stands for; an empty one if it is missing, forged or too
-        old."""
+        """Return the session that the client's cookie holds or names, as JSON; an empty one if the cookie is missing,
+        forged or too old."""
         text = cookie(session._environ.get("HTTP_COOKIE", ""), self.name)
         payload = self._verified(text) if text else None
         if payload is None:
@@ -209,7 +209,7 @@ class Keeper:
         return data.encode()
 
     def store(self, session: Session, request: Request, before: dict[str, str], after: dict[str, str]) -> None:
-        """Keep the values, and tell the client."""
+        """Store the values ``after``, or remove the session if there are none, and set the cookie."""
         options = self._cookie_options
         if not after:
             if self._store is not None and session.key:
@@ -235,7 +235,7 @@ class Keeper:
         merged = after
         if session.rotates or not session.key:
             found = store.get(session.key) if session.key else None
-            if found is not None and found[0] != session.version:  # what others have changed comes along
+            if found is not None and found[0] != session.version:  # keep the changes of other requests
                 merged = _merged(before, after, _dumped(found[1]))
             old, session.key, session.version = session.key, secrets.token_urlsafe(24), 0
         for _ in range(ATTEMPTS):
@@ -246,7 +246,7 @@ class Keeper:
                 return
             found = store.get(session.key)
             if found is None:
-                # Another request has removed the session: a log-out must not be undone.
+                # Another request has removed the session. Writing it again would undo a log-out.
                 raise HTTPError(409, "the session was ended by another request")
             session.version = found[0]
             merged = _merged(before, after, _dumped(found[1]))
@@ -259,7 +259,7 @@ class Keeper:
         return f"{text}.{self._signers[0].sign(text)}"
 
     def _verified(self, value: str) -> str | None:
-        """Return the payload of a cookie that one of the secrets has signed and that is not too old."""
+        """Return the payload of a cookie if one of the secrets has signed it and it is not too old, else None."""
         text, _, signature = value.rpartition(".")
         if not value.isascii():
             return None
@@ -274,9 +274,9 @@ class Keeper:
 
 
 class _Signer:
-    """HMAC-SHA-256 with one key, by the standard library. The key is hashed once, and copied for each text.
+    """HMAC-SHA-256 with one key, by the standard library. The keyed hash is made once, and copied for each text.
 
-    A signature took 1.2 µs of processor time so, 0.6 by cryptography (a dependency of 10 MB), and 4.5 by itsdangerous.
+    A signature took 1.2 µs of processor time, 0.6 with cryptography (a dependency of 10 MB), and 4.5 with itsdangerous.
     """
 
     __slots__ = ("_keyed",)
@@ -298,18 +298,19 @@ def _decode(payload: str) -> bytes:
 
 
 def _loaded(data: bytes) -> dict[str, Any]:
-    """Return the values of JSON that was verified, or comes from a store."""
-    found: dict[str, Any] = _scan(data.decode(), 0)[0]  # without white space around it
+    """Return the values of a session from JSON that was verified or comes from a store."""
+    found: dict[str, Any] = _scan(data.decode(), 0)[0]  # the data has no white space around the object
     return found
 
 
 def _dumped(data: str) -> dict[str, str]:
-    """Return the values of a store's data, each as JSON."""
+    """Return the values of a session in JSON, each encoded as JSON."""
     return {name: _dump(value) for name, value in _loaded(data.encode()).items()}
 
 
 def _merged(before: dict[str, str], mine: dict[str, str], theirs: dict[str, str]) -> dict[str, str]:
-    """Their values with my changes; 409 for a key that both have changed, each to another value."""
+    """Return the values ``theirs`` with the changes from ``before`` to ``mine``. Raises 409 if a key was changed to
+    different values in both."""
     merged = dict(theirs)
     for name in before.keys() | mine.keys():
         if mine.get(name) == before.get(name):
@@ -327,16 +328,16 @@ class SessionTool(Tool):
     """The tool ``session``: a dictionary for each client; :func:`session` makes one.
 
     Options:
-        secret: signs the cookie: a text of 16 characters or more, or a list of which the first signs and all are
-            accepted; needed.
+        secret: the text that signs the cookie, 16 characters or more; or a list, whose first text signs while
+            signatures by all are accepted. Required.
         cookie: the name of the cookie; default: session.
-        max_age: seconds after which a session that is not changed ends; default: two weeks.
-        store: where sessions are kept: a `web.SQLiteStore`, a `web.RedisStore`, a `web.SQLAlchemyStore`, or your own;
-            default: in the cookie itself.
-        secure: whether browsers send the cookie over HTTPS alone; default: true.
+        max_age: the number of seconds after its last change when a session expires; default: two weeks.
+        store: the store of sessions: a `web.SQLiteStore`, a `web.RedisStore`, a `web.SQLAlchemyStore`, or your own;
+            default: none, the cookie itself holds the session.
+        secure: whether browsers send the cookie only over HTTPS; default: true.
         same_site: Lax, Strict or None; default: Lax.
         path: the path below which browsers send the cookie; default: `/`.
-        domain: the domain whose hosts receive the cookie; default: this host alone.
+        domain: the domain whose hosts receive the cookie; default: only this host.
     """
 
     gives = "session"
@@ -383,21 +384,22 @@ class SessionTool(Tool):
 
 
 def session(secret: str | Sequence[str], **options: Any) -> SessionTool:
-    """Sessions for all paths.
+    """Return the tool ``session`` for all paths.
 
     Args:
-        secret: signs the cookie. A list changes it without ending sessions: the first signs, all are accepted.
-        **options: ``store`` (default: the cookie itself), ``max_age`` in seconds (two weeks), ``cookie``, the cookie's
-            name, ``secure`` (True), ``same_site`` (Lax), ``path`` and ``domain``.
+        secret: the text that signs the cookie. To change it without ending sessions, give a list: its first text
+            signs, and signatures by all are accepted.
+        **options: ``store`` (default: the cookie itself), ``max_age`` in seconds (two weeks), ``cookie`` (the name of
+            the cookie: session), ``secure`` (True), ``same_site`` (Lax), ``path`` and ``domain``.
     """
     return SessionTool(secret=secret, **options)
 
 
 class SQLiteStore:
-    """Sessions in a SQLite file, for any number of threads and processes of one machine.
+    """A store of sessions in a SQLite file, for any number of threads and processes of one machine.
 
     Args:
-        path: the file; made if it is missing, readable by its owner alone.
+        path: the file. If it is missing, it is made, readable and writable only by its owner.
     """
 
     def __init__(self, path: str) -> None:
@@ -417,7 +419,8 @@ class SQLiteStore:
         self._execute("CREATE INDEX IF NOT EXISTS session_expires ON session (expires)")
 
     def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> tuple[list[Any], int]:
-        """Rows and number of changed rows of a statement, on a connection that no other thread uses meanwhile."""
+        """Run a statement on a connection that no other thread uses meanwhile. Return its rows and the number of
+        changed rows."""
         import os
         import sqlite3
 
@@ -436,7 +439,7 @@ class SQLiteStore:
 
     @staticmethod
     def _hash(key: str) -> bytes:
-        """Return the stored form of an id: a reader of the file cannot use it as a cookie."""
+        """Return the hash under which an id is stored, so that a reader of the file cannot use it as a cookie."""
         return hashlib.sha256(key.encode()).digest()
 
     def get(self, key: str) -> tuple[int, str] | None:
@@ -466,7 +469,7 @@ class SQLiteStore:
         self._execute("DELETE FROM session WHERE key = ?", (self._hash(key),))
 
     def sweep(self) -> None:
-        """Remove what has expired. It is called now and then, when a session begins."""
+        """Remove the expired sessions. One of 100 new sessions, on average, calls it."""
         self._execute("DELETE FROM session WHERE expires <= ?", (time.time(),))
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Stores of sessions that several machines share: Redis or Valkey, and every database of SQLAlchemy.
+"""Stores of sessions that several machines share: Redis or Valkey, and every database that SQLAlchemy supports.
 
-Their libraries are optional, and are imported when a store is made. Ids are stored as hashes: a reader of the store
-cannot use one as a cookie.
+The client libraries are optional, and imported when a store is made. Ids are stored as hashes, so that a reader of the
+store cannot use them as cookies.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 from kirsch_web.errors import ConfigError
 
 TIMEOUT = 5
-"""Seconds to wait for Redis, unless its URL or client says otherwise: without a bound a request waits for ever."""
+"""Seconds to wait for Redis, unless its URL or client sets another timeout. Without one a request may wait for ever."""
 
-# The comparison of the version and the write are one step, because Redis runs nothing beside a script.
+# A script makes comparison and write one atomic step: Redis runs no other command meanwhile.
 _PUT = """
 if (redis.call('HGET', KEYS[1], 'version') or '0') ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'version', ARGV[2], 'data', ARGV[3])
@@ -32,12 +32,12 @@ def _hash(key: str) -> str:
 
 
 class RedisStore:
-    """Sessions in Redis or Valkey, which forget them by themselves when they expire.
+    """A store of sessions in Redis or Valkey, which remove expired sessions themselves.
 
     Args:
-        client: the address, such as ``redis://localhost:6379/0``, ``rediss://`` for TLS or ``valkey://``; or a client
-            of the library redis or valkey: of one server, of Sentinel or of a cluster.
-        prefix: the beginning of the keys.
+        client: the URL, such as ``redis://localhost:6379/0``, ``rediss://`` for TLS or ``valkey://``; or a client
+            object of the library redis or valkey, for one server, Sentinel or a cluster.
+        prefix: the prefix of the keys.
     """
 
     def __init__(self, client: Any, prefix: str = "session:") -> None:
@@ -70,13 +70,13 @@ def _connected(url: str) -> Any:
 
 
 class SQLAlchemyStore:
-    """Sessions in a table of a database that SQLAlchemy knows.
+    """A store of sessions in a database table, through SQLAlchemy.
 
     Args:
-        engine: the database's URL, or an Engine.
-        table: the table's name. The store makes the table if it is missing.
+        engine: the URL of the database, or an Engine.
+        table: the name of the table. The store makes the table if it is missing.
 
-    Each method is one statement that the database commits by itself.
+    Each method runs one statement, or two, in autocommit mode.
     """
 
     def __init__(self, engine: Any, table: str = "session") -> None:
@@ -141,7 +141,7 @@ class SQLAlchemyStore:
         self._execute(self.table.delete().where(self.table.c.key == _hash(key)))
 
     def sweep(self) -> None:
-        """Remove what has expired. It is called now and then, when a session begins."""
+        """Remove the expired sessions. One of 100 new sessions, on average, calls it."""
         self._execute(self.table.delete().where(self.table.c.expires <= time.time()))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Response bodies that are made while they are sent, or whose end has to be known."""
+"""Response bodies that are made while they are sent, or that need a call at their end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Stream:
-    """A body that is made while it is sent: text is encoded, and the request is current in each step."""
+    """A streamed body. It encodes text, and makes its request the current one while each part is made."""
 
     __slots__ = ("_iterator", "_request", "at_end", "body")
 
@@ -36,7 +36,7 @@ class Stream:
             reset_current(token)
 
     def close(self) -> None:
-        """Close the body at the end of the response, or when the client has left."""
+        """Close the body and call ``at_end``. The server calls it when the response ends or the client has left."""
         try:
             close = getattr(self.body, "close", None)
             if close is not None:
