@@ -1,7 +1,7 @@
-"""Request bodies: reading within limits, urlencoded forms, JSON.
+"""Request bodies: reading within limits, and parsing of forms and JSON.
 
-All limits are of the configuration (``body.*``), with the defaults of :class:`kirsch_web.forms.Limits`. A body beyond
-one is refused with 413, and one that breaks its grammar with 400, before a handler runs.
+The configuration sets the limits (``body.*``); :class:`kirsch_web.forms.Limits` has the defaults. A body that exceeds
+one is refused with 413, and a malformed body with 400.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from kirsch_web.forms import Limits
 
 MAX_DEPTH = 100
-"""Levels of arrays and objects in JSON: what reads them again, and what writes them, recurs for each."""
+"""The maximum nesting of arrays and objects in JSON. It bounds the recursion of the converters and the encoder."""
 
 
 def length_of(environ: dict[str, Any]) -> int | None:
-    """Return the length of the body: None if only its end will tell, as with chunked bodies."""
+    """Return the length of the body; None if it is only known at the end, as for chunked bodies."""
     value = environ.get("CONTENT_LENGTH")
     if value:
         return content_length(value)
@@ -35,8 +35,8 @@ def length_of(environ: dict[str, Any]) -> int | None:
 
 
 def chunks(environ: dict[str, Any], limit: int, size: int = CHUNK) -> Iterator[bytes]:
-    """Return the body in pieces of ``size`` bytes at most; 413 beyond ``limit``, and 400 if it is shorter than
-    declared."""
+    """Yield the body in pieces of at most ``size`` bytes. Raises 413 if it is larger than ``limit`` bytes, 400 if it is
+    shorter than its Content-Length."""
     length = length_of(environ)
     if length is not None and length > limit:
         raise HTTPError(413, f"the body has {length} bytes; {limit} are allowed")
@@ -55,12 +55,12 @@ def chunks(environ: dict[str, Any], limit: int, size: int = CHUNK) -> Iterator[b
 
 
 def read(environ: dict[str, Any], limit: int) -> bytes:
-    """Return the whole body."""
+    """Return the whole body. Raises 413 if it is larger than ``limit`` bytes."""
     return b"".join(chunks(environ, limit))
 
 
 def read_form(environ: dict[str, Any], limits: Limits) -> Form:
-    """Return the form in the body; 415 if its media type is not that of a form."""
+    """Return the form in the body. Raises 415 if its media type is not that of a form."""
     name, parameters = media_type(environ.get("CONTENT_TYPE", ""))
     if name == "application/x-www-form-urlencoded":
         data = read(environ, limits.limit)
@@ -84,7 +84,7 @@ def is_json(name: str) -> bool:
 
 
 def read_json(environ: dict[str, Any], limits: Limits) -> Any:
-    """Return the value of a JSON body; 415 if the media type is another, 400 if it is not JSON."""
+    """Return the value of a JSON body. Raises 415 for another media type, 400 if the body is not JSON."""
     name, parameters = media_type(environ.get("CONTENT_TYPE", ""))
     if not is_json(name) or parameters.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):
         raise HTTPError(
@@ -96,8 +96,8 @@ def read_json(environ: dict[str, Any], limits: Limits) -> Any:
 
 
 def parse_json(data: bytes) -> Any:
-    """Return the value of ``data``; 400 for all that is not JSON, as NaN and Infinity, and for numbers beyond a
-    float."""
+    """Return the value of ``data``. Raises 400 if it is not JSON, which NaN and Infinity are not, and for numbers too
+    large for a float."""
     import json
 
     try:
@@ -131,7 +131,7 @@ def _check_depth(value: Any) -> None:
 
 
 def _has_surrogate(value: Any) -> bool:
-    """Return whether a text has a lone surrogate, which no response and few databases take."""
+    """Return whether a text in ``value`` has a lone surrogate, which UTF-8 cannot encode and few databases accept."""
     from kirsch_web.response import encode_json
 
     try:

@@ -1,7 +1,7 @@
-"""Conditional requests (RFC 9110, 13): If-Match and the fields beside it, and the tool ``etags``.
+"""Conditional requests (RFC 9110, 13): evaluation of If-Match and similar fields, and the tool ``etags``.
 
-A condition of a request that changes something is decided before the handler runs, so that a change whose condition
-fails does not happen.
+The conditions of a request with an unsafe method are evaluated before the handler runs, so that nothing changes if they
+fail.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from kirsch_web.request import Request
 
 FIELDS = ("HTTP_IF_MATCH", "HTTP_IF_UNMODIFIED_SINCE", "HTTP_IF_NONE_MATCH")
-"""The conditions that a request of any method may have, as environ names them."""
+"""The keys in environ of the conditions that a request of any method may have."""
 
 _FAILED = "the resource is not the one that the client means"
 _TAG = re.compile(r'(W/)?"[\x21\x23-\x7e\x80-\xff]*"')
 
 
 class Validators(NamedTuple):
-    """The ETag of a representation with its quotes, or an empty text, and when it was last modified in seconds since
-    1970, or None."""
+    """The validators of a representation: its ETag with quotes, or an empty text, and the time of its last modification
+    in seconds since 1970, or None."""
 
     etag: str = ""
     modified: float | None = None
 
 
 def failed(request: Request, current: Validators | None) -> int | None:
-    """Return the status that the request's conditions demand, in the order of RFC 9110, 13.2.2: 304, 412, or None to go
-    on.
+    """Evaluate the request's conditions in the order of RFC 9110, 13.2.2. Return the status to answer, 304 or 412, or
+    None if the request can proceed.
 
     Args:
         request: the request.
@@ -72,7 +72,7 @@ def failed(request: Request, current: Validators | None) -> int | None:
 
 
 def matches(field: str, etag: str, *, strong: bool) -> bool:
-    """Return whether a list of entity tags has ``etag``; ``*`` has all, and no tag at all."""
+    """Return whether a list of entity tags contains ``etag``. ``*`` matches every tag, and a representation without."""
     if field.strip() == "*":
         return True
     if not etag or (strong and etag.startswith("W/")):
@@ -82,9 +82,9 @@ def matches(field: str, etag: str, *, strong: bool) -> bool:
 
 
 def check_conditions(found: Validators | str | None, request: Request | None = None) -> None:
-    """Raise 412 unless the request's conditions hold for what is there now.
+    """Raise 412 unless the request's conditions hold for the current representation.
 
-    A handler calls it between reading and changing, in one transaction, if two requests may come at the same time.
+    If two requests may arrive at the same time, call it between reading and changing, in one transaction.
 
     Args:
         found: the ETag of the current representation with its quotes, or its ``web.Validators``; None if there is none.
@@ -104,15 +104,16 @@ def _validators(found: object) -> Validators | None:
 
 
 class EtagsTool(Tool):
-    """The tool ``etags``: an ETag from the body of a page that has none, and answers to conditions.
+    """The tool ``etags``: adds an ETag made from the body if a page has none, and evaluates conditions.
 
-    Conditions of GET and HEAD are answered with 304 or 412 once the page is made. Those of a request that changes
-    something (If-Match, If-Unmodified-Since, If-None-Match) are decided before the handler runs. If they fail the
-    answer is 412, and the handler does not run. What is there now is what ``current`` says; without this option, what
-    GET of the same path gives. If neither says it the answer is 412 too: the change could overwrite another one.
+    Conditions of GET and HEAD are answered with 304 or 412 after the page is made. Those of unsafe methods (If-Match,
+    If-Unmodified-Since, If-None-Match) are evaluated before the handler runs; if they fail, the answer is 412 and the
+    handler does not run. The current representation is the one that ``current`` returns; without this option, the
+    response to GET of the same path. If there is neither, the answer is 412, because the request could overwrite
+    another change.
 
     Options:
-        weak: make weak tags, which If-Match never takes.
+        weak: whether tags are weak; If-Match never matches a weak tag. Default: false.
         current: a callable that takes the request and returns the ETag of the current representation (with its
             quotes), a `web.Validators`, or None if there is no representation.
     """
@@ -172,11 +173,11 @@ def _answer(request: Request, status: int | None) -> None:
 
 
 def _of_get(app: Any, request: Request) -> Validators | None:
-    """Return the validators of the response to GET of the request's path; None if there is nothing."""
+    """Return the validators of the response to GET of the request's path; None if it answers 404 or 410."""
     from kirsch_web.internal_redirect import second_environ
 
     environ = second_environ(request.environ, request.environ.get("PATH_INFO", ""), request.query_string)
-    environ.pop("HTTP_ACCEPT_ENCODING", None)  # compression makes tags weak
+    environ.pop("HTTP_ACCEPT_ENCODING", None)  # because compression makes tags weak
     get = app.finder.request(environ)
     token = set_current(get)
     try:

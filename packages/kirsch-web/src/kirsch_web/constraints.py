@@ -1,7 +1,7 @@
 """Constraints in ``Annotated``: those of annotated-types, ``msgspec.Meta`` and Pydantic, without importing any.
 
-A constraint that cannot be applied is refused when the application is mounted: one that is silently ignored would let
-through what its writer believes to be refused.
+A constraint that cannot be applied is refused when the application is mounted. If it were ignored, values would be
+accepted that the author of the annotation believes to be refused.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ COMPARISONS: dict[str, tuple[str, str, Callable[[Any, Any], bool]]] = {
     "min_length": ("of a length of at least", "minLength", lambda value, bound: len(value) >= bound),
     "max_length": ("of a length of at most", "maxLength", lambda value, bound: len(value) <= bound),
 }
-"""By their names in both libraries: the words, the keyword of JSON Schema, and the comparison."""
+"""For each name of a bound in these libraries: the words of messages, JSON Schema's keyword, and the comparison."""
 
 
 class Constraint:
     """One condition that a value has to meet.
 
     Args:
-        words: completes "the value is not ...".
-        test: raises TypeError for a value of a type that it is not for.
-        schema: keywords of JSON Schema.
+        words: the end of the sentence "the value is not ...".
+        test: returns whether a value meets the constraint; raises TypeError for a value of a wrong type.
+        schema: the keywords of JSON Schema that state the constraint.
     """
 
     __slots__ = ("schema", "test", "words")
@@ -48,17 +48,17 @@ class Constraint:
         self.schema = schema
 
     def holds(self, value: Any) -> bool:
-        """Return whether the value meets it. None has no size: the type says whether it is allowed."""
+        """Return whether the value meets the constraint. None does: the type decides whether None is allowed."""
         if value is None:
             return True
         try:
             return bool(self.test(value))
-        except (TypeError, ValueError, ArithmeticError):  # a time with a zone and one without, or a number too large
+        except (TypeError, ValueError, ArithmeticError):  # such as comparing times with and without a zone
             return False
 
 
 def failing(checks: Checks, value: Any) -> str:
-    """Return the words of the first constraint that the value does not meet; empty if it meets all."""
+    """Return the words of the first constraint that the value violates; empty if it meets all."""
     for each in checks:
         if not each.holds(value):
             return each.words
@@ -66,7 +66,7 @@ def failing(checks: Checks, value: Any) -> str:
 
 
 def marks(annotation: Any) -> Iterator[Any]:
-    """Return the metadata of ``Annotated``, also behind the names of type aliases and of NewType."""
+    """Yield the metadata of ``Annotated``, also inside type aliases and NewType."""
     while True:
         if typing.get_origin(annotation) is typing.Annotated:
             yield from annotation.__metadata__
@@ -80,14 +80,13 @@ def marks(annotation: Any) -> Iterator[Any]:
 
 
 def constraints(annotation: Any) -> Checks:
-    """Return the constraints of an annotation itself, and not of its items. Raises ConfigError for one that is not
-    known."""
+    """Return the constraints of an annotation, without those of its items. Raises ConfigError for an unknown one."""
     return tuple(each for mark in marks(annotation) for each in _of_mark(mark))
 
 
 def library_of(mark: Any) -> str:
-    """``annotated_types``, ``msgspec`` or ``pydantic`` for a constraint of theirs; empty for other metadata, which
-    means nothing here."""
+    """Return the library of a constraint: ``annotated_types``, ``msgspec`` or ``pydantic``. Empty for other metadata,
+    which is ignored."""
     if hasattr(type(mark), "__is_annotated_types_grouped_metadata__"):
         return "annotated_types"
     for base in type(mark).__mro__:
@@ -105,7 +104,7 @@ def _of_mark(mark: Any) -> Iterator[Constraint]:
     if not library:
         return
     names = {base.__name__ for base in type(mark).__mro__}
-    if names & {"Unit", "Doc", "DocInfo", "Strict"}:  # text is never strict, and JSON always is
+    if names & {"Unit", "Doc", "DocInfo", "Strict"}:  # strictness is fixed: none for text, strict for JSON
         return
     if "FieldInfo" in names:
         if mark.alias or mark.validation_alias or not mark.is_required():
@@ -114,14 +113,14 @@ def _of_mark(mark: Any) -> Iterator[Constraint]:
             yield from _of_mark(each)
         return
     func = getattr(mark, "func", None)
-    if callable(func) and library != "pydantic":  # whose functions return other values
+    if callable(func) and library != "pydantic":  # Pydantic's functions return a value, not a verdict
         name = getattr(func, "__qualname__", None) or repr(func)
         negated = "Not" in names
         yield Constraint(
             f"{'refused' if negated else 'accepted'} by {name}", lambda value: bool(func(value)) is not negated
         )
         return
-    if library == "annotated_types" and hasattr(mark, "__iter__"):  # such as Interval and Len, and groups of one's own
+    if library == "annotated_types" and hasattr(mark, "__iter__"):  # a group, such as Interval and Len
         for each in mark:
             yield from _of_mark(each)
         return
@@ -159,7 +158,8 @@ def _swapped(compare: Callable[[Any, Any], bool], bound: Any, value: Any) -> boo
 
 
 def check_types(annotation: Any, bare: Any, checks: Checks) -> None:
-    """Raise ConfigError for a constraint that no value of the type ``bare`` can meet, such as a length of a number."""
+    """Raise ConfigError for a constraint that no value of the type ``bare`` can meet, such as the length of a
+    number."""
     sample = _SAMPLES.get(typing.get_origin(bare) or bare) if _is_hashable(bare) else None
     if sample is None:
         return
@@ -168,7 +168,7 @@ def check_types(annotation: Any, bare: Any, checks: Checks) -> None:
             each.test(sample)
         except TypeError:
             raise ConfigError(f"{annotation!r}: no value of this type is {each.words}") from None
-        except Exception:  # noqa: BLE001, S112 - of a predicate, which sees other values later
+        except Exception:  # noqa: BLE001, S112 - a predicate may raise for the sample and accept real values
             continue
 
 

@@ -1,4 +1,4 @@
-"""The responses of exceptions: those that end a request on purpose, and unexpected ones."""
+"""Responses for exceptions: for those that end a request on purpose, and for unexpected ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def set_stopped(request: Request, stop: BaseException) -> None:
-    """Set the response of an exception that ends a request."""
+    """Set the response for an exception that ends a request on purpose. Cookies that were set are kept."""
     if isinstance(stop, Finished):
         request.discard()
         accept(request, stop.response)
@@ -31,14 +31,14 @@ def set_stopped(request: Request, stop: BaseException) -> None:
 
 
 def run_always(request: Request) -> None:
-    """Run the hooks that add to every response, if the others of before_finalize have not run to their end."""
+    """Run the hooks of ``before_finalize`` that run for every response, if an exception has ended the point early."""
     for hook in request.plan.hooks.get("before_finalize", ()):
         if hook.always:
             hook.callback(request)
 
 
 def unexpected(request: Request, error: Exception) -> Parts:
-    """Report an unexpected exception, and return the response: 500."""
+    """Report an unexpected exception, and return a response with status 500."""
     from kirsch_web import pages
 
     points = request.plan.points
@@ -57,14 +57,14 @@ def unexpected(request: Request, error: Exception) -> Parts:
 
 
 def _last_resort(request: Request) -> Parts:
-    """Return a response of fixed text, with the fields of the hooks that add to every response, if these work."""
+    """Return a response of fixed text, with the fields of the hooks that run for every response, unless these raise."""
     from kirsch_web import pages
 
     request.discard()
     body = b"500 Internal Server Error\n"
     try:
         run_always(request)
-    except Exception as error:  # noqa: BLE001 - the response goes without their fields
+    except Exception as error:  # noqa: BLE001 - send the response without their fields
         pages.report(request, error)
         request._response = None
     own = [each for each in request.response.headers if not each[0].lower().startswith("content-")]

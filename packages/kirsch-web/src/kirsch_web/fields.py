@@ -1,4 +1,4 @@
-"""Header fields: the multi-dict of a response, and the grammars of single fields (RFC 9110, RFC 6265)."""
+"""Header fields of requests and responses, and parsers and writers of single fields (RFC 9110, RFC 6265)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def lazily(pattern: str) -> Callable[[str], re.Match[str] | None]:
-    """``fullmatch`` of a pattern that is compiled when it is first used, because compiling is most of an import."""
+    """Return ``fullmatch`` of a pattern. It is compiled at its first use, because compiling took most of the import's
+    time."""
     compiled: list[Callable[[str], re.Match[str] | None]] = []
 
     def match(text: str) -> re.Match[str] | None:
@@ -29,9 +30,9 @@ _VALUE = lazily(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 def check_field(name: str, value: str) -> tuple[str, str]:
-    """Return the field as it may be sent. Raises ValueError for what could end the field early, such as CR LF.
+    """Return the field unchanged. Raises ValueError for characters that may not be sent, such as CR LF.
 
-    A value beyond Latin-1 is refused too, because WSGI cannot carry it.
+    A value outside Latin-1 is refused too, because WSGI cannot carry it.
     """
     if not _NAME(name):
         raise ValueError(f"{name!r} is not a header field name")
@@ -41,7 +42,7 @@ def check_field(name: str, value: str) -> tuple[str, str]:
 
 
 class Headers:
-    """The header fields of a response: names without regard to case, several values for a name, in order."""
+    """The header fields of a response, in order. Names are case-insensitive; a name may have several values."""
 
     __slots__ = ("_fields",)
 
@@ -50,13 +51,13 @@ class Headers:
 
     @classmethod
     def trusted(cls, fields: list[tuple[str, str]]) -> Headers:
-        """Headers of fields that were checked before; the list becomes theirs."""
+        """Return Headers that own the list ``fields``, whose names and values must already be checked."""
         self = cls.__new__(cls)
         self._fields = fields
         return self
 
     def add(self, name: str, value: str) -> None:
-        """Add a field, beside others of the name."""
+        """Add a field. Earlier fields of the same name are kept."""
         self._fields.append(check_field(name, value))
 
     def get(self, name: str, default: str = "") -> str:
@@ -70,12 +71,12 @@ class Headers:
         return [value for each, value in self._fields if each.lower() == name]
 
     def setdefault(self, name: str, value: str) -> None:
-        """Set the field unless there is one of the name."""
+        """Set the field unless there is already one of this name."""
         if name not in self:
             self.add(name, value)
 
     def vary(self, *names: str) -> None:
-        """Add names to ``Vary``."""
+        """Add the names that ``Vary`` does not have yet."""
         present = [each.strip() for value in self.get_all("Vary") for each in value.split(",")]
         lower = {each.lower() for each in present}
         if missing := [name for name in names if name.lower() not in lower]:
@@ -97,7 +98,7 @@ class Headers:
             raise KeyError(name)
 
     def remove(self, name: str) -> bool:
-        """Remove all fields of ``name``; whether there was one."""
+        """Remove all fields of ``name``. Return whether there was one."""
         name = name.lower()
         kept = [field for field in self._fields if field[0].lower() != name]
         found = len(kept) != len(self._fields)
@@ -123,10 +124,10 @@ class Headers:
 
 
 class RequestHeaders:
-    """The header fields of a request, read from ``environ`` as they are asked for."""
+    """The header fields of a request, read from ``environ`` at each access."""
 
     __slots__ = ("_environ",)
-    _names: dict[str, str] = {}  # noqa: RUF012 - names to keys of environ, shared by all requests
+    _names: dict[str, str] = {}  # noqa: RUF012 - keys of environ by field name, for all requests
 
     def __init__(self, environ: dict[str, object]) -> None:
         self._environ = environ
@@ -138,12 +139,12 @@ class RequestHeaders:
             key = name.upper().replace("-", "_")
             if key not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
                 key = "HTTP_" + key
-            if len(cls._names) < 1000:  # names are the application's own, but may be computed
+            if len(cls._names) < 1000:  # bounded, because an application may compute names
                 cls._names[name] = key
         return key
 
     def get(self, name: str, default: str = "") -> str:
-        """Return the value of ``name``; several fields of a name are joined with a comma by the server."""
+        """Return the value of ``name``. The server joins several fields of a name with commas."""
         value = self._environ.get(self._key(name))
         return value if isinstance(value, str) else default
 
@@ -159,14 +160,14 @@ class RequestHeaders:
     def __iter__(self) -> Iterator[tuple[str, str]]:
         for key, value in self._environ.items():
             name = field_name(key)
-            # An empty CONTENT_TYPE or CONTENT_LENGTH stands for none.
+            # Servers may set CONTENT_TYPE and CONTENT_LENGTH to "" if the request has no such field.
             if name and isinstance(value, str) and (value or key.startswith("HTTP_")):
                 yield name, value
 
 
 @lru_cache(maxsize=1000)
 def field_name(key: str) -> str:
-    """Return the name of the header field that a key of ``environ`` stands for; empty for other keys."""
+    """Return the header field's name for a key of ``environ``; empty for keys that are no header field."""
     if key.startswith("HTTP_") or key in ("CONTENT_TYPE", "CONTENT_LENGTH"):
         return key.removeprefix("HTTP_").replace("_", "-").title()
     return ""
@@ -176,15 +177,15 @@ _PARAMETER = r';[ \t]*([!#$%&\'*+.^_`|~0-9A-Za-z-]+)=(?:"((?:[^"\\]|\\.)*)"|([^;
 
 
 def media_type(value: str) -> tuple[str, dict[str, str]]:
-    """``("text/html", {"charset": "utf-8"})`` of a Content-Type; names in lower case.
+    """Return the media type and the parameters of a Content-Type: ``("text/html", {"charset": "utf-8"})``.
 
-    The type is empty if the value does not follow the grammar.
+    Names are in lower case. The media type is empty if the value breaks the grammar.
     """
     name, semicolon, rest = value.partition(";")
     found = name.strip().lower()
     parameters: dict[str, str] = {}
     if semicolon:
-        parameter = re.compile(_PARAMETER)  # which `re` keeps
+        parameter = re.compile(_PARAMETER)  # `re` caches it
         position, text = 0, ";" + rest
         while position < len(text):
             match = parameter.match(text, position)
@@ -200,7 +201,7 @@ _QUALITY = lazily(r"(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 
 
 def qualities(value: str) -> list[tuple[str, float]]:
-    """Return the members of an Accept-like field with their quality; those that break the grammar are left out."""
+    """Return the members of a field such as Accept, 100 at most, each with its quality; 0 for a malformed quality."""
     found = []
     for member in value.split(",")[:100]:
         name, *parameters = (part.strip() for part in member.split(";"))
@@ -218,14 +219,13 @@ _preferred: dict[tuple[str, tuple[str, ...]], str] = {}
 
 
 def prefers(accept: str, offers: tuple[str, ...]) -> str:
-    """Return the media type of ``offers`` that ``accept`` likes best, the first of equals; empty if it takes
-    none."""
+    """Return the media type in ``offers`` that an Accept field prefers, the first of equals; "" if it accepts none."""
     if not accept:
         return offers[0]
     found = _preferred.get((accept, offers))
     if found is None:
         found = _prefers(accept, offers)
-        if len(_preferred) < 1000 and len(accept) < 500:  # browsers send few different ones
+        if len(_preferred) < 1000 and len(accept) < 500:  # browsers send few different values
             _preferred[accept, offers] = found
     return found
 
@@ -246,13 +246,14 @@ def _prefers(accept: str, offers: tuple[str, ...]) -> str:
 
 
 MAX_COOKIES = 100
-"""More cookies than this in one request are not looked at: browsers keep at most 180 for a site, of which few apply."""
+"""The maximum number of cookies read from one request. Browsers keep at most 180 for a site, and send fewer."""
 
 
 def cookies(value: str) -> dict[str, str]:
-    """Names and values of a ``Cookie`` field. The first of a name counts, which is the one of the longest path.
+    """Return the values of a ``Cookie`` field by name. Of several with one name the first, with the longest path, is
+    used.
 
-    Quotes around a value are removed, and nothing is decoded: what a cookie's value means is its writer's business.
+    Quotes around a value are removed. Values are not decoded, because their encoding is up to the code that set them.
     """
     found: dict[str, str] = {}
     for pair in value.split(";", MAX_COOKIES)[:MAX_COOKIES]:
@@ -268,8 +269,9 @@ def cookies(value: str) -> dict[str, str]:
 
 
 def cookie(value: str, name: str) -> str | None:
-    """Return the value of one cookie of a ``Cookie`` field, without reading the others."""
-    if " =" in value or "\t=" in value:  # no browser writes so
+    """Return the value of the cookie ``name`` in a ``Cookie`` field, without parsing the others; None if it is
+    missing."""
+    if " =" in value or "\t=" in value:  # browsers never put white space before the sign
         return cookies(value).get(name)
     key = name + "="
     at = value.find(key)
@@ -298,7 +300,8 @@ def set_cookie(
     http_only: bool = True,
     same_site: str = "Lax",
 ) -> str:
-    """Return the value of a ``Set-Cookie`` field (RFC 6265bis). Raises ValueError for what a cookie cannot hold."""
+    """Return the value of a ``Set-Cookie`` field (RFC 6265bis). Raises ValueError for characters that it cannot
+    hold."""
     if not _NAME(name):
         raise ValueError(f"{name!r} is not a cookie name")
     if not _COOKIE_VALUE(value):
@@ -335,7 +338,7 @@ _DATE = lazily(
 
 
 def http_date(seconds: float) -> str:
-    """Seconds since 1970 as an HTTP date (RFC 9110, 5.6.7), in English whatever the locale."""
+    """Return seconds since 1970 as an HTTP date (RFC 9110, 5.6.7). It is in English regardless of the locale."""
     import time
 
     year, month, day, hour, minute, second, weekday, *_ = time.gmtime(seconds)
@@ -343,7 +346,7 @@ def http_date(seconds: float) -> str:
 
 
 def parse_http_date(text: str) -> int | None:
-    """Seconds since 1970 of an HTTP date in the one form that may be sent today; None for anything else."""
+    """Return an HTTP date as seconds since 1970; None for anything but an IMF-fixdate (RFC 9110, 5.6.7)."""
     match = _DATE(text.strip())
     if match is None:
         return None
@@ -359,7 +362,7 @@ _LENGTH = lazily(r"[0-9]{1,18}")
 
 
 def content_length(value: str) -> int:
-    """Return the number in a Content-Length; 400 for anything but digits."""
+    """Return the number in a Content-Length. Raises 400 for anything but digits."""
     if not _LENGTH(value):
         raise HTTPError(400, "Content-Length is not a number")
     return int(value)

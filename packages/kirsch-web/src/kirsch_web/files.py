@@ -1,4 +1,4 @@
-"""Files as responses: with validators, one range, and never from outside of their directory."""
+"""Files as responses, with validators and ranges; and static files, which cannot lie outside of their directory."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def content_type_of(name: str) -> str:
 
 
 def file(path: str, *, request: Request | None = None, type: str = "", download: str = "") -> Response:  # noqa: A002 - as Response has it
-    """Return a file's content; 404 if there is no file.
+    """Return a response with the content of a file. Raises 404 if there is no such file.
 
-    Conditions (If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since) and a single range (Range, If-Range) of
-    a request that only reads are answered.
+    For safe methods, conditions (If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since) are evaluated, and a
+    single range (Range, If-Range) is answered.
 
     Args:
-        path: chosen by the application; for names that a client has chosen there is :class:`StaticFiles`.
+        path: the path, chosen by the application. Use :class:`StaticFiles` for names that a client has chosen.
         request: the request; default: the current one.
-        type: the Content-Type; default: that of the file's name.
+        type: the Content-Type; default: the one for the extension of the file's name.
         download: the name under which a browser saves the file instead of showing it.
     """
     from kirsch_web.request import current
 
     request = current() if request is None else request
     try:
-        # Without waiting: a named pipe is no file, and opening one would wait for who writes to it.
+        # Open with O_NONBLOCK, because opening a named pipe would block until another process writes to it.
         opened = open(path, "rb", opener=_open)  # noqa: SIM115 - the response closes it
     except OSError as error:
         if error.errno in _ABSENT:
@@ -68,9 +68,9 @@ def file(path: str, *, request: Request | None = None, type: str = "", download:
 _ABSENT = {
     errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO,
 }  # fmt: skip
-"""Why a file cannot be opened that a client must not tell from one that does not exist."""
+"""The errors of opening a file that are answered with 404, so that a client cannot distinguish them."""
 _MOST = 4096
-"""Characters of a path below a directory: Linux has none that is longer, and following the links of one costs much."""
+"""The maximum length of a path below a directory. Linux has no longer paths, and resolving their links takes long."""
 
 
 def _open(path: str, flags: int) -> int:
@@ -85,7 +85,7 @@ def _response(request: Request, opened: object, status: os.stat_result, content_
         headers=[("ETag", etag), ("Last-Modified", http_date(status.st_mtime)), ("Accept-Ranges", "bytes")]
     )
     close = opened.close  # type: ignore[attr-defined]
-    # The conditions of a request that changes something are not about a file that is its answer.
+    # The conditions of an unsafe request are about the resource that it changes, not about the file in its response.
     answer = failed(request, Validators(etag, status.st_mtime)) if request.method in SAFE else None
     if answer == 412:
         raise HTTPError(412, "the file is not the one that the client means")
@@ -116,11 +116,10 @@ _RANGE = re.compile(r"[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.ASCII).fullma
 
 
 def byte_ranges(value: str | None, size: int) -> list[tuple[int, int]] | None:
-    """Return the ranges of bytes that a Range asks for (RFC 9110, 14.1.2), each with its first byte and the one behind
-    its last.
+    """Return the byte ranges of a Range field (RFC 9110, 14.1.2), each as its first byte and the one after its last.
 
-    An empty list if none lies inside of ``size`` bytes; None if the field is to be ignored: it is another unit or
-    breaks the grammar, or its many or overlapping ranges would multiply the body (CVE-2011-3192).
+    The list is empty if no range lies within ``size`` bytes. Returns None if the field must be ignored, because it has
+    another unit, breaks the grammar, or has so many or overlapping ranges that they multiply the body (CVE-2011-3192).
     """
     unit, equals, members = (value or "").partition("=")
     if not equals or unit.strip().lower() != "bytes":
@@ -144,11 +143,10 @@ def byte_ranges(value: str | None, size: int) -> list[tuple[int, int]] | None:
 
 
 def _range(request: Request, etag: str, modified: float, size: int) -> tuple[int, int] | None:
-    """Return the one range that is asked for, as of :func:`byte_ranges`; None for the whole file. 416 if it has no
-    byte.
+    """Return the range to answer, as :func:`byte_ranges` does; None for the whole file. Raises 416 if no byte of the
+    file is in the range.
 
-    Several ranges are answered with the whole file, which RFC 9110 allows: merging and multiplying them is what made
-    them dangerous.
+    Several ranges are answered with the whole file, which RFC 9110 allows and which avoids the attacks on ranges.
     """
     if request.method != "GET":
         return None
@@ -162,7 +160,7 @@ def _range(request: Request, etag: str, modified: float, size: int) -> tuple[int
 
 
 def _disposition(name: str) -> str:
-    """Return a Content-Disposition by which a file is saved as ``name`` (RFC 6266)."""
+    """Return a Content-Disposition that makes a browser save a file as ``name`` (RFC 6266)."""
     from kirsch_web.percent import quote_field
 
     plain = re.sub(r'[^\x20-\x7e]|["\\%/]', "_", name)
@@ -173,13 +171,13 @@ def _disposition(name: str) -> str:
 class StaticFiles:
     """Publishes the files of a directory: ``static = web.StaticFiles("public")`` in the body of a class.
 
-    A name that begins with a dot is not found, and neither is a file that lies outside of the directory once its links
-    are followed. Behind a server that has static files of its own, as Kirsch has, leave them to it.
+    Names that begin with a dot are not found, nor are files that lie outside of the directory after links are
+    resolved. If the server can serve static files, as Kirsch can, let the server do so.
 
     Args:
         directory: the directory.
-        index: the file that stands for a directory; empty: none.
-        max_age: seconds for which a client may use a file without asking.
+        index: the name of the file that answers the path of a directory; empty: none.
+        max_age: the seconds for which a client may use a file without a new request.
     """
 
     def __init__(self, directory: str, *, index: str = "", max_age: int = 0) -> None:
@@ -188,14 +186,14 @@ class StaticFiles:
         self._max_age = max_age
 
     def default(self, *path: str) -> Response:
-        """Return the file of a path."""
+        """Return the response with the file at a path. Raises 404 if there is none."""
         if sum(map(len, path)) > _MOST:
             raise NotFound
         for part in path:
             if not part or part.startswith(".") or "/" in part or "\\" in part or "\0" in part:
                 raise NotFound
         found = os.path.realpath(os.path.join(self._directory, *path))
-        # With a separator: /x/public is not the beginning of /x/public2 in the sense that counts.
+        # Compare with a separator, because /x/public2 is not below /x/public.
         if found != self._directory and not found.startswith(self._directory.rstrip(os.sep) + os.sep):
             raise NotFound
         if os.path.isdir(found):

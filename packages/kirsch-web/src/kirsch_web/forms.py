@@ -1,4 +1,4 @@
-"""The fields and files of a form, and the limits that reading one keeps to."""
+"""The fields and files of a form, and the limits of request bodies."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 CHUNK = 112 * 1024
-"""Bytes that are read at a time from a body: the most for which glibc maps no pages anew."""
+"""The number of bytes read from a body at once: the largest buffer for which glibc maps no new pages."""
 
 
 class Limits(NamedTuple):
     """The limits of one request body, by the names of the settings ``body.*``. Sizes are in bytes."""
 
     limit: int = 1 << 20
-    """A body that is read as a whole: JSON, an urlencoded form, ``request.read()``."""
+    """A body that is read as a whole: JSON, an urlencoded form, ``request.body()``."""
     upload_limit: int = 64 << 20
-    """A multipart body, files included."""
+    """A whole multipart body, files included."""
     memory: int = 1 << 20
-    """The fields of a multipart body that are no files, together."""
+    """All fields of a multipart body that are no files, together."""
     fields: int = 1000
-    """Fields of a query string or an urlencoded form."""
+    """The number of fields in a query string or an urlencoded form."""
     parts: int = 1000
-    """Parts of a multipart body."""
+    """The number of parts in a multipart body."""
     part_headers: int = 8 << 10
     """The header of one part."""
     spool: int = 256 << 10
-    """A file of a multipart body above this goes to a temporary file."""
+    """A file of a multipart body that is larger goes to a temporary file."""
 
 
 class Upload:
     """A file of a form.
 
-    ``filename`` is what the client says it is: a name to show, and never a path to write to.
+    The client chooses ``filename``: show it, but never use it as a path to write to.
     """
 
     __slots__ = ("_file", "content_type", "filename", "size")
@@ -48,7 +48,7 @@ class Upload:
 
     @property
     def file(self) -> BinaryIO:
-        """The content, from its beginning; a temporary file if it is large."""
+        """The content, as a file at its beginning; a temporary file if the content is large."""
         return self._file
 
     def read(self) -> bytes:
@@ -57,7 +57,7 @@ class Upload:
         return self._file.read()
 
     def save(self, path: str) -> None:
-        """Write the content to a new file; FileExistsError if there is one."""
+        """Write the content to a new file. Raises FileExistsError if the file exists."""
         self._file.seek(0)
         with open(path, "xb") as target:
             copy(self._file, target)
@@ -80,7 +80,7 @@ class Form:
         self.files = files
 
     def get(self, name: str, default: str = "") -> str:
-        """Return the first value of a field."""
+        """Return the first value of a field, or ``default`` if the form does not have it."""
         values = self.fields.get(name)
         return values[0] if values else default
 
@@ -97,7 +97,7 @@ class Form:
         return len(self.fields)
 
     def keys(self) -> Iterable[str]:
-        """Return the names of the fields, so that ``dict(form)`` has the first value of each."""
+        """Return the names of the fields. ``dict(form)`` uses them, and gets the first value of each."""
         return self.fields.keys()
 
     def items(self) -> Iterable[tuple[str, str]]:
@@ -115,7 +115,7 @@ class Form:
 
 
 def copy(source: BinaryIO, target: BinaryIO) -> int:
-    """Copy all bytes; how many there were."""
+    """Copy all bytes. Return their number."""
     total = 0
     while block := source.read(CHUNK):
         target.write(block)

@@ -1,17 +1,17 @@
-"""WSGI middleware that follows 307 responses inside the server, without the client's knowledge.
+"""WSGI middleware that follows 307 responses inside the server. The client sees no redirect.
 
-An application that wants to go on at another of its paths answers ``307 Temporary Redirect`` with a Location; with this
-middleware around it the client receives the response of that path instead. Without the middleware the client receives
-the 307, and follows it itself. 308 is not followed: it says that the client should use the other URL from now on.
+An application that wants another of its paths to answer returns ``307 Temporary Redirect`` with a Location. With this
+middleware the client receives the response of that path. Without it the client receives the 307 and follows it itself.
+308 is not followed, because it tells the client to use the other URL from now on.
 
     app = redirector(app)
 
-What the second request is: GET of the path and query in the Location, with an empty body, in a copy of the first
-request's environ without the fields that belong to the first resource or its body. ``redirector.history`` has the paths
-that were visited. Cookies that the 307 sets are in the second request and in the last response. A Location on another
-host, another port, or outside of the application goes to the client.
+The second request is a GET of the path and query in the Location, with an empty body (HEAD if the first one was). Its
+environ is a copy of the first request's, without the fields about the first resource or its body.
+``redirector.history`` lists the visited paths. Cookies that the 307 sets are in the second request and in the last
+response. A redirect to another host, another port, or outside of the application goes to the client.
 
-A response that is no redirect passes through as it is, part by part: a stream stays a stream.
+A response that is no redirect passes through unchanged, part by part, so a stream stays a stream.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     Application = Callable[..., Iterable[bytes]]
 
 MOST = 10
-"""Redirects within one request, if ``recursive`` allows a path to be visited again."""
+"""The maximum number of redirects within one request."""
 
-# Of the first request's body, and conditions and ranges of its resource.
+# Keys about the first request's body, and its conditions and ranges, which are about the first resource.
 _DROPPED = (
     "CONTENT_TYPE",
     "HTTP_CONTENT_ENCODING",
@@ -54,13 +54,13 @@ _DROPPED = (
 
 
 def redirector(nextapp: Application, recursive: bool = False) -> Application:
-    """``nextapp`` whose 307 responses are followed.
+    """Return a WSGI application that calls ``nextapp`` and follows its 307 responses.
 
     Args:
         nextapp: the application.
         recursive: whether a path may be visited twice in one request, up to :data:`MOST` redirects.
 
-    Raises, when it is called, RuntimeError for a path that is visited twice, or after too many redirects.
+    A call raises RuntimeError if a path is visited twice and ``recursive`` is false, or after too many redirects.
     """
 
     def call(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -70,7 +70,8 @@ def redirector(nextapp: Application, recursive: bool = False) -> Application:
 
 
 class _Held:
-    """A ``start_response`` that is held back until it is clear that the response is no redirect."""
+    """A ``start_response`` that keeps the response's head until it is clear that the response is no redirect to
+    follow."""
 
     def __init__(self, start_response: Callable[..., Any]) -> None:
         self._start_response = start_response
@@ -86,7 +87,7 @@ class _Held:
 
     def __call__(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], Any]:
         if self.sent:
-            # The response is on its way: the server decides, and raises if it is too late.
+            # The response has begun: the server decides, and raises exc_info if the head has been sent.
             return self._start_response(status, headers, exc_info)  # type: ignore[no-any-return]
         if self.called and exc_info is None:
             raise AssertionError("start_response was called twice without exc_info")
@@ -95,7 +96,7 @@ class _Held:
 
     @property
     def location(self) -> str | None:
-        """The Location of a redirect that is followed."""
+        """The Location, if the response is a redirect to follow; else None."""
         if self.called and self.status[:3] == "307":
             for name, value in self.headers:
                 if name.lower() == "location" and self.follows(value):
@@ -103,7 +104,7 @@ class _Held:
         return None
 
     def write(self, data: bytes) -> None:
-        """Write a part of the body; drop it if it belongs to a redirect."""
+        """Write a part of the body, or drop it if the response is a redirect to follow."""
         if data and self.location is None:
             self.send()
             self._write(data)
@@ -122,7 +123,7 @@ class _Held:
             else:
                 self._write = self._start_response(self.status, headers, self._exc_info)
         finally:
-            self._exc_info = None  # it refers to the frames of what failed
+            self._exc_info = None  # it would keep the frames of the failed call alive
 
 
 def _follow(
@@ -143,7 +144,7 @@ def _follow(
                 if held.called and type(body) in (list, tuple):
                     held.send()
                     return body
-                # Until the first part that is not empty, start_response may be called, again too.
+                # Until the first part that is not empty, the application may call start_response, even again.
                 iterator = iter(body)
                 for part in iterator:
                     if held.location is not None:
@@ -180,9 +181,10 @@ def _visited(environ: dict[str, Any]) -> str:
 
 
 def second_environ(environ: dict[str, Any], path: str, query: str, cookies: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the environ of the request that a redirect leads to.
+    """Return the environ of the request for a redirect's path.
 
-    ``cookies`` are the Set-Cookie fields of the first response: the second request brings them, as a client's would.
+    ``cookies`` are the Set-Cookie values of the first response. The second request has these cookies, as a client's
+    would.
     """
     import io
 
@@ -198,7 +200,7 @@ def second_environ(environ: dict[str, Any], path: str, query: str, cookies: Iter
 
 
 def _bring(environ: dict[str, Any], field: str) -> None:
-    """Change the Cookie field of a request as a Set-Cookie demands (RFC 6265, 5.3)."""
+    """Set or remove a cookie in a request's Cookie field, as the Set-Cookie value ``field`` states (RFC 6265, 5.3)."""
     from kirsch_web.fields import parse_http_date
 
     pair, *rest = (part.strip() for part in field.split(";"))
@@ -220,8 +222,8 @@ def _bring(environ: dict[str, Any], field: str) -> None:
 
 
 def with_cookies(fields: list[tuple[str, str]], cookies: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the fields of the last response with the cookies that the responses before it have set; of two Set-Cookie
-    for one cookie the last counts."""
+    """Return ``fields`` of the last response with the Set-Cookie values of the responses before it. Of two for the same
+    cookie the last one is kept."""
     if not cookies:
         return fields
     found: dict[tuple[str, str], str] = {}
@@ -244,7 +246,8 @@ _PARTS = re.compile(
 
 
 def _target(location: str, environ: dict[str, Any], current: dict[str, Any]) -> tuple[str, str] | None:
-    """PATH_INFO and query of a Location that this application answers; None for one that the client must follow."""
+    """Return PATH_INFO and query of a Location inside this application; None for others, which the client must
+    follow."""
     match = _PARTS(location)
     if match is None:
         return None
@@ -269,7 +272,7 @@ def _target(location: str, environ: dict[str, Any], current: dict[str, Any]) -> 
     elif not decoded.startswith("/") and authority is None:
         decoded = here.rpartition("/")[0] + "/" + decoded
     decoded = without_dots(decoded or "/")
-    # The mount ends at a slash: /application is not below /app.
+    # Compare whole segments, because /application is not below /app.
     if script and not (decoded + "/").lower().startswith(script.rstrip("/").lower() + "/"):
         return None
     return decoded[len(script.rstrip("/")) :], query or ""
@@ -308,7 +311,7 @@ def without_dots(path: str) -> str:
 
 
 class _Rest:
-    """A body of which the first part was read already."""
+    """A body whose first part, ``first``, has already been read from ``iterator``."""
 
     def __init__(self, body: Iterable[bytes], first: bytes | None, iterator: Iterator[bytes] | None) -> None:
         self._body = body

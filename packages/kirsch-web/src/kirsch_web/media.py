@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 def _brings_body(request: Request) -> bool:
-    """Return whether the body has to be looked at: DELETE may come without one, and GET and HEAD have none."""
+    """Return whether the body must be read: always for methods with a body, for DELETE only if it has one."""
     if request.method != "DELETE":
         return request.method in WITH_BODY
     length = bodies.length_of(request.environ)
-    # Without a length, a body is known by its type: servers say nothing of a body that there is not.
+    # Without a length, a Content-Type shows that there is a body.
     return bool(request.environ.get("CONTENT_TYPE")) if length is None else length > 0
 
 
 @tool("before_request_body", priority=30)
 def json_in(request: Request) -> None:
-    """The tool ``json_in``: a body is JSON. It is read before the handler runs, and ``request.json()`` is its value.
+    """The tool ``json_in``: bodies must be JSON, and are read before the handler runs. ``request.json()`` is the value.
 
-    Another media type is answered with 415, and what is no JSON with 400.
+    Another media type is answered with 415, a body that is not JSON with 400.
     """
     if _brings_body(request):
         request.json()
@@ -38,19 +38,19 @@ def json_in(request: Request) -> None:
 
 @tool("before_request_body", priority=30)
 def form_in(request: Request) -> None:
-    """The tool ``form_in``: a body is a form. It is read before the handler runs, and is ``request.form``.
+    """The tool ``form_in``: bodies must be forms, and are read before the handler runs. ``request.form`` is the form.
 
-    Another media type is answered with 415, and a form that breaks its grammar with 400.
+    Another media type is answered with 415, a malformed form with 400.
     """
     if _brings_body(request):
         assert request.form is not None
 
 
 class JsonOutTool(Tool):
-    """The tool ``json_out``: what the handler returns becomes JSON, text and None too; a Response stays as it is.
+    """The tool ``json_out``: encodes the handler's result as JSON, text and None too. A Response is not changed.
 
     Options:
-        type: another media type of JSON, such as `application/vnd.shop+json`; default: application/json.
+        type: the media type, such as `application/vnd.shop+json`; default: application/json.
     """
 
     types = {"type": str}  # noqa: RUF012 - no one changes it

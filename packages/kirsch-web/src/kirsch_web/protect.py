@@ -1,4 +1,4 @@
-"""Tools that protect: CSRF, security headers, basic authentication, proxies in front."""
+"""Tools for security: CSRF, security headers, basic authentication, proxies; and slashes, gzip and expiry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 from kirsch_web.errors import HTTPError, HTTPRedirect
 from kirsch_web.hooks import Hook, Tool, tool
 from kirsch_web.publishing import SAFE
-from kirsch_web.request import Request  # noqa: TC001 - so are the types of a tool's parameters
+from kirsch_web.request import Request  # noqa: TC001 - a tool's parameter types are read at mount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ CSRF_HEADER = "X-CSRF-Token"
 
 
 class CsrfTool(Tool):
-    """The tool ``csrf``: a request that changes something must come from this site's own pages.
+    """The tool ``csrf``: a request with an unsafe method must come from this site's own pages.
 
-    Browsers say where a request comes from: in Sec-Fetch-Site, and older ones in Origin. A request that brings neither,
-    but cookies, must bring the token of :func:`csrf_token`. One without cookies carries no user's rights, and passes.
+    Browsers name the site that a request comes from in Sec-Fetch-Site, older ones in Origin. A request with cookies but
+    neither field must have the token of :func:`csrf_token`. A request without cookies has no user's rights, and passes.
 
     Options:
         trusted: a list of other origins whose pages may send requests here, such as `https://shop.example`.
@@ -48,7 +48,7 @@ class CsrfTool(Tool):
         trusted = frozenset(each.lower() for each in options.get("trusted", ()))
 
         def check(request: Request) -> None:
-            # A handshake of WebSocket is a GET, whose response the pages of every site can read.
+            # A WebSocket handshake is a GET, but pages of every site can read what the WebSocket sends.
             if request.method in SAFE and request.headers.get("Upgrade").lower() != "websocket":
                 return
             origin = request.headers.get("Origin").lower()
@@ -79,13 +79,12 @@ class CsrfTool(Tool):
 
 
 def csrf(**options: Any) -> CsrfTool:
-    """Return the tool ``csrf`` for all paths; ``trusted`` is a list of other origins whose pages may send requests
-    here."""
+    """Return the tool ``csrf`` for all paths. ``trusted`` is a list of other origins whose pages may send requests."""
     return CsrfTool(**options)
 
 
 def csrf_token(request: Request) -> str:
-    """Return the token for a form's field ``csrf`` or the header X-CSRF-Token; sets its cookie if the client has
+    """Return the token for a form's field ``csrf`` or the header field X-CSRF-Token. Set its cookie if the client has
     none."""
     request.varies_by_cookie()
     token = request.cookies.get(CSRF_COOKIE, "")
@@ -99,12 +98,12 @@ def csrf_token(request: Request) -> str:
 
 
 class SecurityHeadersTool(Tool):
-    """The tool ``security_headers``: fields that make a browser careful, on every response, those of errors included.
+    """The tool ``security_headers``: adds header fields that restrict browsers to every response, errors included.
 
-    Fields that the handler sets count more. The built-in error pages have a stricter Content-Security-Policy.
+    Fields that the handler sets are kept. The built-in error pages have a stricter Content-Security-Policy.
 
     Options:
-        csp: the Content-Security-Policy; default: only what comes from the site itself. An empty text leaves the field
+        csp: the Content-Security-Policy; default: only content from the site itself. An empty text leaves the field
             out.
         hsts: seconds of Strict-Transport-Security, sent over HTTPS only; default: 0, not sent.
         referrer: the Referrer-Policy; default: strict-origin-when-cross-origin. An empty text leaves the field out.
@@ -149,11 +148,11 @@ def security_headers(**options: Any) -> SecurityHeadersTool:
 
 
 class BasicAuthTool(Tool):
-    """The tool ``basic_auth`` (RFC 7617): ``check(name, password)`` says who may pass; ``request.user`` is the name.
+    """The tool ``basic_auth`` (RFC 7617): asks for name and password; ``request.user`` is then the name.
 
     Options:
-        check: a callable that takes name and password and returns whether they are right; needed.
-        realm: the name of the part of the site, which browsers show; default: site.
+        check: a callable that takes name and password and returns whether they are right. Required.
+        realm: the name of the protected area, which browsers may show; default: site.
     """
 
     types = {"realm": str, "check": None}  # noqa: RUF012 - no one changes it
@@ -183,7 +182,7 @@ class BasicAuthTool(Tool):
 
 
 def credentials(value: str) -> tuple[str, str] | None:
-    """Name and password of an Authorization field of the scheme Basic; None for anything else."""
+    """Return the name and the password in an Authorization field of the scheme Basic; None for anything else."""
     import base64
     import binascii
 
@@ -198,21 +197,22 @@ def credentials(value: str) -> tuple[str, str] | None:
 
 
 def basic_auth(check: Callable[[str, str], bool], **options: Any) -> BasicAuthTool:
-    """Return the tool ``basic_auth`` for all paths; ``check`` compares with ``hmac.compare_digest``."""
+    """Return the tool ``basic_auth`` for all paths. ``check(name, password)`` returns whether they are right; it should
+    compare with ``hmac.compare_digest``."""
     return BasicAuthTool(check=check, **options)
 
 
 class ProxyTool(Tool):
-    """The tool ``proxy``: scheme, host and client's address as a proxy in front reports them.
+    """The tool ``proxy``: takes scheme, host and client address from the fields that a proxy in front has set.
 
-    ``hops`` is how many proxies stand in front, each of which adds its value at the end of a field. Values beyond them
-    are the client's own and are not believed. Where the server does this itself (Kirsch does), do not use the tool.
+    Each of the ``hops`` proxies appends its value to a field. Earlier values come from the client and are not trusted.
+    Do not use the tool if the server does the same, as Kirsch does.
 
     Options:
-        hops: how many proxies are in front; default: 1.
-        scheme: the field that has the scheme; default: X-Forwarded-Proto.
-        host: the field that has the host; default: X-Forwarded-Host.
-        remote: the field that has the client's address; default: X-Forwarded-For.
+        hops: the number of proxies in front; default: 1.
+        scheme: the field with the scheme; default: X-Forwarded-Proto.
+        host: the field with the host; default: X-Forwarded-Host.
+        remote: the field with the client address; default: X-Forwarded-For.
     """
 
     types = {"hops": int, "scheme": str, "host": str, "remote": str}  # noqa: RUF012 - no one changes it
@@ -246,18 +246,19 @@ class ProxyTool(Tool):
 
 
 def _hop(request: Request, name: str, hops: int) -> str:
-    """Return the value that the outermost trusted proxy has added; empty if there are fewer values."""
+    """Return the value that the outermost trusted proxy has added; empty if the field has fewer than ``hops``
+    values."""
     values = [each.strip() for each in request.headers.get(name).split(",") if each.strip()]
     return values[-hops] if len(values) >= hops else ""
 
 
 @tool("before_handler", priority=60)
 def trailing_slash(request: Request, *, missing: bool = True, extra: bool = True) -> None:
-    """The tool ``trailing_slash``: one URL for each page: with a slash at the end for ``index``, without for others.
+    """The tool ``trailing_slash``: redirects to the one URL of a page: ``index`` ends with a slash, others do not.
 
     Options:
-        missing: whether a slash that is missing is added, by a redirect with 308; default: true.
-        extra: whether one that is too many is removed; default: true.
+        missing: whether a missing slash is added, by a redirect with 308; default: true.
+        extra: whether a slash too many is removed, by a redirect with 308; default: true.
     """
     path = request.path
     if request.plan.function is None or request.method not in ("GET", "HEAD"):
@@ -270,7 +271,7 @@ def trailing_slash(request: Request, *, missing: bool = True, extra: bool = True
     else:
         return
     query = f"?{request.query_string}" if request.query_string else ""
-    # One slash at the beginning: two would name another host.
+    # Exactly one slash at the beginning, because two would begin the name of another host.
     raise HTTPRedirect("/" + request.url(path)[len(request.origin) :].lstrip("/") + query, 308)
 
 
@@ -285,14 +286,14 @@ def gzip(
     least: int = 500,
     types: Sequence[str] = _COMPRESSED,
 ) -> None:
-    """The tool ``gzip``: compresses bodies of text if the client takes it, with zstd if both sides have it.
+    """The tool ``gzip``: compresses text if the client accepts it, with zstd if client and server support it.
 
-    A page that shows both a secret and something that the client chose should not be compressed: its length tells
-    about the secret (the attack BREACH). Streams are compressed part by part.
+    Do not compress a page that has both a secret and text that the client chose, because its length then reveals the
+    secret (the attack BREACH). Streams are compressed part by part.
 
     Options:
-        level: 1 (fast) to 9 (small), of gzip; default: 5.
-        least: bytes below which a body is sent as it is; default: 500.
+        level: the level of gzip, 1 (fast) to 9 (small); default: 5.
+        least: the smallest body that is compressed, in bytes; default: 500.
         types: the media types that are compressed; `text/*` is a group. Default: text, JSON, JavaScript, SVG.
     """
     from kirsch_web.compress import compress_response
@@ -302,11 +303,11 @@ def gzip(
 
 @tool("before_finalize")
 def expires(request: Request, *, seconds: int = 0, public: bool = False) -> None:
-    """The tool ``expires``: how long a client may use a response without asking again, as Cache-Control says it.
+    """The tool ``expires``: sets Cache-Control: how long a client may use a response without a new request.
 
     Options:
-        seconds: that time; default: 0, the client asks each time.
-        public: whether caches between server and client may keep the response for all; default: false.
+        seconds: that time; default: 0, the client asks again each time.
+        public: whether shared caches between server and clients may store the response; default: false.
     """
     if request.response.status < 400:
         fresh = f"{'public' if public else 'private'}, max-age={seconds}"
