@@ -1,4 +1,4 @@
-"""Exceptions that stop a request, and the pages that tell of errors."""
+"""Exceptions that end a request, and error pages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CherryPyException(Exception):
 
 
 class InternalRedirect(CherryPyException):
-    """Raise it to serve another path of the application in the place of this one, unseen by the client.
+    """Raise this exception to serve another path of the application instead. The client sees no redirect.
 
     Args:
         path: absolute, or relative to the path of the current request; it may contain a query.
@@ -41,7 +41,7 @@ class InternalRedirect(CherryPyException):
 
 
 _WITH_LINKS = (300, 301, 302, 303, 307, 308)
-"""Redirects whose body names where to go, for clients that do not go by themselves."""
+"""The redirects whose body has links to the new URLs, for clients that do not follow redirects."""
 _OF_A_BODY = (
     "Allow", "Content-Encoding", "Content-Language", "Content-Location", "Content-MD5", "Content-Range",
     "Content-Type", "Expires", "Last-Modified",
@@ -50,7 +50,7 @@ _OF_A_BODY = (
 
 
 class HTTPRedirect(CherryPyException):
-    """Raise it to send the client elsewhere.
+    """Raise this exception to redirect the client.
 
     Args:
         urls: one URL or several, relative to the current one.
@@ -94,7 +94,7 @@ _OF_A_RESULT = (
     "Accept-Ranges", "Age", "Content-Encoding", "Content-Length", "Content-Location", "Content-MD5", "ETag", "Expires",
     "Last-Modified", "Retry-After", "Vary",
 )  # fmt: skip
-"""Fields that describe what an error replaces."""
+"""The header fields that describe the content that an error page replaces."""
 
 
 def _remove(*names: str) -> None:
@@ -108,15 +108,15 @@ def clean_headers(status: int) -> None:
 
 
 _LEAST = {**dict.fromkeys((400, 404, 406, 408, 409, 500, 501, 505), 513), **dict.fromkeys((403, 405, 410), 257)}
-"""Bytes of an error's page: Internet Explorer showed a page of its own in the place of a shorter one."""
+"""The minimum size of an error page in bytes, by status. Internet Explorer replaced shorter pages by its own."""
 
 
 class HTTPError(CherryPyException):
-    """Raise it to answer with an error.
+    """Raise this exception to answer with an error.
 
     Args:
         status: 400 to 599, alone or with a reason: ``"410 Gone fishing"``.
-        message: what the page says; default: the status's own.
+        message: the text of the page; default: a sentence for the status.
     """
 
     status: Any = None
@@ -168,7 +168,7 @@ STOPS = HTTPRedirect, HTTPError, CoreError
 
 
 class NotFound(HTTPError):
-    """404 for a path; default: the current request's."""
+    """An HTTPError with status 404 for a path; default: the path of the current request."""
 
     def __init__(self, path: str | None = None) -> None:
         if path is None:
@@ -191,7 +191,7 @@ _PAGE = """<!DOCTYPE html>
 
 
 def get_error_page(status: Any, **kwargs: Any) -> Any:
-    """Return the body of an error: of the callable or template file of the configuration, or the page of this layer.
+    """Return the body of an error page: made by the configured callable or template file, or the built-in page.
 
     Args:
         status: as of :class:`HTTPError`.
@@ -229,13 +229,13 @@ def get_error_page(status: Any, **kwargs: Any) -> Any:
 
 
 def format_exc(exc: Any = None) -> str:
-    """Return the traceback of an exception, default the current one; empty if there is none."""
+    """Return the traceback of an exception, by default of the current one; empty if there is none."""
     kind, error, trace = exc or sys.exc_info()
     return "" if kind is None else "".join(traceback.format_exception(kind, error, trace))
 
 
 def bare_error(extrabody: str | bytes | None = None) -> tuple[bytes, list[tuple[bytes, bytes]], list[bytes]]:
-    """Status, header fields and body for an error that hit the error page itself."""
+    """Return status, header fields and body of the response when making the error page has failed too."""
     content = b"Unrecoverable error in the server."
     if extrabody is not None:
         content += b"\n" + (extrabody if isinstance(extrabody, bytes) else extrabody.encode())

@@ -1,4 +1,4 @@
-"""Hooks: what runs at the points of a request."""
+"""Hooks: callbacks that run at named points of a request."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class HookMap(dict[str, list[Hook]]):
     def attach(
         self, point: str, callback: Any, failsafe: bool | None = None, priority: int | None = None, **kwargs: Any
     ) -> None:
-        """Add a hook; ``kwargs`` are the options that the callback is called with."""
+        """Add a hook. The callback is called with the options ``kwargs``."""
         self[point].append(Hook(callback, failsafe, priority, **kwargs))
 
     def run(self, point: str) -> None:
         """Run the hooks of a point.
 
-        After one that raises, only failsafe hooks run; then the first exception is raised again.
+        After a hook has raised an exception only failsafe hooks run; then this exception is raised again.
         """
         self[point].sort()
         remaining = iter(tuple(self[point]))

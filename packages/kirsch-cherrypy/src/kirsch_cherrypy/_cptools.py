@@ -75,7 +75,7 @@ class Tool:
         current().request.hooks[self._point].append(self._hook(self._merged_args()))
 
     def _hook(self, conf: dict[str, Any]) -> Hook:
-        """Return the hook with the options of ``conf``; the option ``priority`` is the hook's own."""
+        """Return a hook that calls the tool with the options ``conf``, but ``priority``, which orders the hook."""
         options = {name: value for name, value in conf.items() if name not in ("on", "priority")}
         priority = conf.get("priority")
         if priority is None:
@@ -84,13 +84,13 @@ class Tool:
 
 
 class HandlerTool(Tool):
-    """A tool that may answer in the handler's place: it does if the callable returns something true."""
+    """A tool that can answer instead of the handler: it has answered if the callable returns a true value."""
 
     def __init__(self, callable: Any, name: str | None = None) -> None:
         super().__init__("before_handler", callable, name)
 
     def handler(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a handler that is this tool with options: 404 if it does not answer."""
+        """Return a handler that calls this tool with options. The handler raises 404 if the tool does not answer."""
 
         @expose
         def handle_func(*_: Any, **__: Any) -> Any:
@@ -212,7 +212,7 @@ class SessionTool(Tool):
         hooks.attach("on_end_request", sessions.close, priority=90)
 
     def regenerate(self) -> None:
-        """Give the session a new id and forget the old one."""
+        """Give the session a new id and remove the old one."""
         session = current().session  # type: ignore[attr-defined]
         session.regenerate()
         options = ("path", "path_header", "name", "timeout", "domain", "secure", "httponly", "persistent", "samesite")
@@ -242,7 +242,7 @@ class XMLRPCController:
 
 
 class CachingTool(Tool):
-    """Serves GET from the cache, and keeps what handlers return."""
+    """Answers GET from the cache, and stores the responses of handlers."""
 
     def _wrapper(self, **kwargs: Any) -> None:
         request = current().request

@@ -1,11 +1,11 @@
-"""A client for tests: it calls the application in process, or asks a real server, with one and the same interface.
+"""A client for tests, with one interface for an application in the same process and for a real server.
 
     client = Client(app)
     reply = client.post("/books/add", json={"title": "Emma"})
     assert reply.status == 201
 
 In process every call goes through ``wsgiref.validate``, which raises AssertionError if either side breaks WSGI.
-Cookies that are set are sent again. Redirects are not followed: a test says what it expects.
+The client keeps cookies and sends them again. It does not follow redirects, so that a test can check them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Reply:
         self.headers = headers
         self.body = body
         self.errors = errors
-        """The text that was written to the server's error log meanwhile; empty over a real server."""
+        """The text that the application wrote to ``wsgi.errors``; empty with a real server."""
 
     @property
     def text(self) -> str:
@@ -53,15 +53,15 @@ class Reply:
 
 
 class Client:
-    """Asks an application.
+    """Sends requests to an application and returns its responses.
 
     Args:
         app: the WSGI application, or a :class:`kirsch_web.ASGI`, which lives in an event loop of the client's own until
             :meth:`close`.
         server: False calls it in process; True serves it by ``wsgiref`` on a free port of the loopback interface, in a
             thread; a URL such as ``http://127.0.0.1:8000`` asks a server that runs already.
-        headers: fields of every request.
-        mount: the path that the application is mounted at; in process only.
+        headers: header fields of every request.
+        mount: the path at which the application is mounted; only without a server.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class Client:
     # Requests
 
     def get(self, path: str, **options: Any) -> Reply:
-        """GET; the options are those of :meth:`request`."""
+        """Send a GET request. The options are those of :meth:`request`."""
         return self.request("GET", path, **options)
 
     def post(self, path: str, **options: Any) -> Reply:
-        """POST; the options are those of :meth:`request`."""
+        """Send a POST request. The options are those of :meth:`request`."""
         return self.request("POST", path, **options)
 
     def request(
@@ -115,11 +115,11 @@ class Client:
             method: such as ``PUT``.
             path: with a query, or without; percent-encoded as in a URL.
             query: names and values; a list is several fields.
-            form: an urlencoded form, or with ``files`` a multipart one.
-            files: names of inputs, each with filename, content and, if it matters, media type.
+            form: the fields of a form, sent urlencoded, or as multipart if there are ``files``.
+            files: for each input's name a tuple ``(filename, content)`` or ``(filename, content, media type)``.
             json: a value to send as JSON.
             body: bytes to send as they are.
-            headers: further fields, which count more than the client's own.
+            headers: further header fields, which override the client's.
         """
         fields = Headers(self.headers)
         content_type = ""
@@ -142,7 +142,7 @@ class Client:
         return reply
 
     def environ(self, method: str, path: str, fields: Headers, body: bytes) -> dict[str, Any]:
-        """Return the environ of a request, as a server makes it."""
+        """Return the environ that a WSGI server makes for a request."""
         import io
         from urllib.parse import unquote_to_bytes
 

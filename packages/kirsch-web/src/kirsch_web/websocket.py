@@ -4,8 +4,8 @@
         async for message in ws:
             await ws.send(f"{room}: {message}")
 
-The path, its parameters, hooks and configuration are those of GET. A handler that raises, or returns, before the
-handshake denies it with the response that a GET would have had.
+The path, its parameters, hooks and configuration are those of GET. A handler that raises or returns before it has
+accepted the handshake rejects it with the response that a GET would have.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 
 KEY = "asgi.websocket"
-"""Of ``environ``: the WebSocket of the request."""
+"""The key in ``environ`` of the request's WebSocket."""
 
 
 class Closed(ConnectionError):
-    """Raised if a WebSocket is used that is closed. A handler need not catch it.
+    """Raised when a closed WebSocket is used. A handler need not catch it.
 
-    ``code`` is that of the client's Close frame: 1005 if it gave none, 1006 if the connection ended without one.
+    ``code`` is the code of the client's Close frame: 1005 if it had none, 1006 if the connection ended without one.
     """
 
     def __init__(self, code: int = 1006, reason: str = "") -> None:
@@ -64,14 +64,14 @@ class Closed(ConnectionError):
 class WebSocket:
     """The WebSocket of a request: a parameter of this type makes a coroutine function its handler.
 
-    ``async for message in ws`` gives all messages. The first use accepts the handshake, unless :meth:`accept` has.
-    When the handler returns the WebSocket is closed with 1000, and when it raises with 1011.
+    ``async for message in ws`` yields all messages. The first use accepts the handshake unless :meth:`accept` was
+    called. The WebSocket is closed with 1000 when the handler returns, with 1011 when it raises an exception.
     """
 
     _request: Request
     accepted = False
     closed = False
-    """True if it was closed, by either side."""
+    """True if either side has closed the WebSocket."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -94,8 +94,8 @@ class WebSocket:
     ) -> None:
         """Accept the handshake.
 
-        A browser sends a site's cookies with the handshakes of other sites' pages too, and does not keep their scripts
-        from reading. So a page of another origin is refused with 403.
+        Pages of other sites can open a WebSocket with the cookies of this site and read its messages. So a handshake
+        from another origin is refused with 403.
 
         Args:
             subprotocol: one of :attr:`subprotocols`.
@@ -133,7 +133,7 @@ class WebSocket:
         await self._sent({"type": "websocket.send", "text" if isinstance(data, str) else "bytes": data})
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
-        """Close it; nothing happens if it is closed."""
+        """Close the WebSocket, unless it is already closed."""
         if not self.closed:
             if not self.accepted:
                 await self.accept()
@@ -206,7 +206,7 @@ async def _finished(request: Request, ws: WebSocket, error: Exception | None) ->
 
 
 async def _deny(scope: Scope, send: Send, status: int, fields: list[tuple[str, str]], content: Any) -> None:
-    """Answer the handshake with a response, if the server can send one; else the server answers 403."""
+    """Reject the handshake with a response, if the server can send one; otherwise the server answers 403."""
     if "websocket.http.response" not in (scope.get("extensions") or {}):
         await send({"type": "websocket.close", "code": 1008, "reason": ""})
         return
