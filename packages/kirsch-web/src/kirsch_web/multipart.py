@@ -1,9 +1,9 @@
 """multipart/form-data (RFC 7578), as browsers send it, within the limits of :class:`kirsch_web.forms.Limits`.
 
 The body is searched for its delimiter with ``bytes.find``, so that the cost of a large file is that of copying it. A
-file goes to an unnamed temporary file above ``spool`` bytes. Where two programs could read a body differently, it is
-refused: a nested multipart, a transfer encoding, a part without a name, a header that is not UTF-8, bytes after a
-delimiter or before the first one, a body without its closing delimiter.
+file larger than ``spool`` bytes goes to an unnamed temporary file. A body that two programs could parse differently is
+refused: one with a nested multipart, a transfer encoding, a part without a name, a header that is not UTF-8, bytes
+after a delimiter or before the first one, or without its closing delimiter.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def parse(chunks: Iterator[bytes], boundary: str, limits: Limits) -> Form:
 
 
 class _Parser:
-    """One body: ``_buffer`` from ``_at`` on is what has arrived and is not read yet."""
+    """The parser of one body. ``_buffer`` from ``_at`` on are the bytes that are received and not yet parsed."""
 
     def __init__(self, chunks: Iterator[bytes], boundary: bytes, limits: Limits, form: Form) -> None:
         self._chunks = chunks
@@ -62,7 +62,7 @@ class _Parser:
                 self._more()
             buffer, at = self._buffer, self._at
             if buffer.startswith(b"--", at):
-                return  # what follows, an epilogue, means nothing
+                return  # the epilogue, if any, is ignored
             if not buffer.startswith(b"\r\n", at):
                 self._skip_padding()
             else:
@@ -83,7 +83,7 @@ class _Parser:
                 self._form.files.setdefault(name, []).append(upload)
 
     def _more(self) -> None:
-        """Read one more chunk behind what is left."""
+        """Append the next chunk to the bytes that are not yet parsed."""
         self._buffer = self._buffer[self._at :] + self._chunk()
         self._at = 0
 
@@ -115,7 +115,7 @@ class _Parser:
         self._at = end + 2
 
     def _header(self) -> tuple[str, str | None, str]:
-        """Name, filename and type of the part; a part without a filename is a field."""
+        """Return name, filename and type of the part. The filename is None for a field."""
         limit = self._limits.part_headers
         start = 0
         while (end := self._buffer.find(b"\r\n\r\n", self._at + start)) < 0:
@@ -168,8 +168,8 @@ class _Parser:
         return Upload(filename, content_type or "application/octet-stream", file, size)
 
     def _content(self, delimiter: bytes) -> Iterator[memoryview]:
-        """Return the content of the part, up to the next delimiter, which is read too; in views, so that it is copied
-        once."""
+        """Yield the content of the part, and consume the next delimiter. The pieces are views, so that bytes are copied
+        only once."""
         # A delimiter that uses the CR LF of the empty line: RFC 2046 allows it and programs differ.
         while len(self._buffer) - self._at < len(delimiter) - 2:
             self._more()
@@ -196,7 +196,7 @@ class _Parser:
 
 
 def _write(file: BinaryIO, data: memoryview) -> None:
-    """Write all of ``data``: an unbuffered file may take less at once."""
+    """Write all of ``data``, because an unbuffered file may write only a part at once."""
     written = file.write(data)
     while written < len(data):
         written += file.write(data[written:])

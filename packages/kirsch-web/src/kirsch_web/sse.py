@@ -15,9 +15,9 @@ class Event:
 
     Args:
         data: text, or what becomes JSON.
-        event: its name; the browser calls the listener of that name, ``message`` if it is empty.
-        id: what the browser sends as ``Last-Event-ID`` when it connects again.
-        retry: milliseconds after which it connects again.
+        event: the name of the event. The browser calls the listeners of this name; empty: ``message``.
+        id: the value that the browser sends as ``Last-Event-ID`` when it connects again.
+        retry: the milliseconds after which the browser connects again.
     """
 
     __slots__ = ("data", "event", "id", "retry")

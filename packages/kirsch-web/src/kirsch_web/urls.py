@@ -1,4 +1,4 @@
-"""URLs of handlers: the way back from a method to its path."""
+"""URLs of handlers: the path for a handler and its arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def key_of(handler: Any) -> Any:
-    """Return the key of a handler: a bound method is a new object each time it is looked up."""
+    """Return a key that is the same for each access to a handler; bound methods are new objects each time."""
     function = getattr(handler, "__func__", None)
     return (function, id(handler.__self__)) if function is not None else id(handler)
 
@@ -71,7 +71,7 @@ def _text(value: object) -> str:
 
 
 def query_of(values: Mapping[str, object]) -> str:
-    """``?page=2&tag=a&tag=b``; a list is several fields, None is left out; empty if there is nothing."""
+    """Return a query such as ``?page=2&tag=a&tag=b``: a list is several fields, None is left out; "" without fields."""
     pairs = []
     for name, value in values.items():
         for each in value if isinstance(value, (list, tuple, set, frozenset)) else (value,):
