@@ -215,6 +215,10 @@ target/pebble/bin/pebble:
 test-acme: build $(STAMPS)/test ## Obtain certificates from Pebble, which refuses nonces and is slow; skips where Go is not installed
 	@if command -v go >/dev/null; then $(MAKE) pebble; else echo "Not run against Pebble: Go is not installed."; fi
 	$(call pytest,$(VENV)) $(PYTEST_SLOW_ARGS) -rs tests/test_acme_pebble.py
+otel-collector: target/otel-collector/collector ## Build the OpenTelemetry Collector (Go) in target/otel-collector, for a slow test of --otel
+target/otel-collector/collector: tests/otel_collector/builder.yaml
+	@command -v go >/dev/null || { echo "The collector needs Go: apt install golang, or https://go.dev/dl"; exit 1; }
+	cd $(<D) && go run go.opentelemetry.io/collector/cmd/builder@v0.165.0 --config $(<F)
 
 ##@ Test with other interpreters and tools
 test-everywhere: ## Run the quick tests of all distributions on CPython 3.10 to 3.15, 3.14t, 3.15t and PyPy, and print one table

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import subprocess
 import threading
 import time
 import urllib.request
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from interpreter import needs_gevent
 from kirsch.monitor.metrics import OPENMETRICS_TYPE
+from ports import free_port
+from proc import wait_until
 from waiting import HERE, ask, assert_answered, await_inside, await_turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from running import Running, Serve
 
@@ -82,9 +87,9 @@ def collector() -> Iterator[Collector]:
         yield collector
 
 
-def served(serve: Serve, interface: str, collector: Collector, **environment: str) -> Running:
+def served(serve: Serve, interface: str, collector: Collector, *arguments: str, **environment: str) -> Running:
     env = {**collector.environment, **environment}
-    return serve(f"tracing_app:{interface}", "--otel", "--pythonpath", HERE, env=env)
+    return serve(f"tracing_app:{interface}", "--otel", "--pythonpath", HERE, *arguments, env=env)
 
 
 def get(site: Running, path: str, **fields: str) -> tuple[int, str]:
@@ -143,6 +148,45 @@ def test_request_that_is_not_sampled_has_no_spans(serve: Serve, interface: str, 
     assert site.stop() == 0
     assert {attributes(span).get("url.path", "/sampled") for span in collector.wait_for(2)} == {"/sampled"}
     assert len(collector.spans) == 2
+
+
+@every_interface
+@pytest.mark.parametrize("sampler", ["parentbased_always_on", "parentbased_always_off"])
+def test_trace_that_its_sender_does_not_sample_is_passed_on(
+    serve: Serve, interface: str, collector: Collector, sampler: str
+) -> None:
+    site = served(serve, interface, collector, OTEL_TRACES_SAMPLER=sampler)
+    other = UNSAMPLED.replace("0af7", "1af7")
+    for field in (UNSAMPLED, other):
+        assert get(site, "/trace", traceparent=field, tracestate="vendor=x")[1] == f"{field} {field}"
+        assert get(site, "/given", traceparent=field)[1] == field
+    begun = get(site, "/trace")[1].split()[0]
+    assert begun[3:35] not in (UNSAMPLED[3:35], other[3:35])
+    get(site, "/sampled", traceparent=PARENT)
+    assert site.stop() == 0
+    expected = {PARENT[3:35], begun[3:35]} if sampler == "parentbased_always_on" else {PARENT[3:35]}
+    assert {span.trace_id.hex() for span in collector.wait_for(2)} == expected
+
+
+def test_greenlets_have_traces_of_their_own(serve: Serve, collector: Collector) -> None:
+    needs_gevent()
+    ratio = {"OTEL_TRACES_SAMPLER": "parentbased_always_off"}
+    site = served(serve, "wsgi", collector, "--driver", "gevent", **ratio)
+    fields = [f"00-{number:032x}-b7ad6b7169203331-{number % 2:02x}" for number in range(1, 9)]
+    with contextlib.ExitStack() as stack:
+        connections = []
+        for field in fields:  # all of them wait in their greenlets before the first answer is read
+            connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=30)
+            connections.append(stack.enter_context(closing(connection)))
+            connection.request("GET", "/parts", headers={"traceparent": field})
+        for connection, field in zip(connections, fields, strict=True):
+            assert connection.getresponse().read().decode() == 3 * field[3:35]
+    begun = [get(site, "/trace")[1].split() for _ in range(2)]
+    assert all(first == second for first, second in begun)
+    assert begun[0] != begun[1]
+    assert site.stop() == 0
+    sampled = [field[3:35] for field in fields if field.endswith("1")]
+    assert sorted(span.trace_id.hex() for span in collector.wait_for(16)) == sorted(4 * sampled)
 
 
 @every_interface
@@ -263,6 +307,39 @@ def test_collector_that_cannot_be_reached_is_reported_and_delays_nothing(serve: 
     for _ in range(50):
         assert get(site, "/")[0] == 200
     site.wait_for(r"--otel: \d+ spans were lost: the collector is slow or cannot be reached")
+
+
+@pytest.mark.slow
+def test_opentelemetrys_collector_takes_the_spans(serve: Serve, collector: Collector, tmp_path: Path) -> None:
+    program = Path(HERE).parent / "target" / "otel-collector" / "collector"
+    if not program.exists():
+        pytest.skip(f"{program} is missing; make otel-collector builds it with Go")
+    port = free_port()
+    receiver = {"protocols": {"http": {"endpoint": f"127.0.0.1:{port}"}}}
+    sender = {"endpoint": collector.environment["OTEL_EXPORTER_OTLP_ENDPOINT"], "compression": "none"}
+    service = {
+        "telemetry": {"metrics": {"level": "none"}},
+        "pipelines": {"traces": {"receivers": ["otlp"], "exporters": ["otlp_http"]}},
+    }
+    config = tmp_path / "collector.yaml"  # JSON is YAML
+    config.write_text(
+        json.dumps({"receivers": {"otlp": receiver}, "exporters": {"otlp_http": sender}, "service": service})
+    )
+    log = tmp_path / "collector.log"
+    with log.open("wb") as output, subprocess.Popen([program, "--config", config], stderr=output) as process:
+        try:
+            wait_until(lambda: b"Everything is ready" in log.read_bytes(), "the collector is ready")
+            site = served(serve, "wsgi", collector, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}")
+            get(site, "/a?b=1", traceparent=PARENT)
+            assert get(site, "/error")[0] == 500
+            spans = collector.wait_for(3)
+        finally:
+            process.terminate()
+    request = next(span for span in spans if attributes(span).get("url.query") == "b=1")
+    assert (request.trace_id.hex(), request.parent_span_id.hex()) == (PARENT[3:35], PARENT[36:52])
+    assert attributes(request)["http.response.status_code"] == 200
+    error = next(span for span in spans if attributes(span).get("url.path") == "/error")
+    assert (error.status.code, [event.name for event in error.events]) == (2, ["exception"])
 
 
 def test_sampler_that_does_not_exist_is_named(serve: Serve, collector: Collector) -> None:

@@ -455,9 +455,9 @@ impl Line<'_> {
         if let Some(is_https) = entry.is_https {
             object["scheme"] = if is_https { "https" } else { "http" }.into();
         }
-        let begun_here = (self.variable)("kirsch.traceparent");
-        let trace = entry.field(b"traceparent").and_then(trace_id);
-        if let Some(id) = trace.or_else(|| begun_here.as_deref().and_then(|field| trace_id(field.as_bytes()))) {
+        let named = entry.field(b"traceparent").and_then(trace_id);
+        let begun_here = if named.is_none() { (self.variable)("kirsch.traceparent") } else { None };
+        if let Some(id) = named.or_else(|| begun_here.as_deref().and_then(|field| trace_id(field.as_bytes()))) {
             object["trace_id"] = id.into();
         }
         if entry.security.is_some() {
@@ -501,6 +501,13 @@ impl Line<'_> {
         atoms.extend(self.response_fields().map(|(name, value)| (format!("{{{name}}}o"), escaped(&value))));
         atoms
     }
+}
+
+/// Returns true if the sender of a traceparent field samples the trace; `None` if the field is invalid.
+pub(crate) fn samples_trace(field: &[u8]) -> Option<bool> {
+    trace_id(field)?;
+    let flags = std::str::from_utf8(field.get(53..55)?).ok()?;
+    Some(u8::from_str_radix(flags, 16).ok()? & 1 == 1)
 }
 
 /// Returns the trace id of a traceparent field; `None` if the field is invalid (W3C Trace Context, section 3.2).

@@ -6,7 +6,7 @@
 
 mod format;
 
-pub(crate) use format::{Entry, LoggedResponse, is_request_id};
+pub(crate) use format::{Entry, LoggedResponse, is_request_id, samples_trace};
 
 use crate::log_writer::{self, Log};
 use crate::object::Object;

@@ -713,17 +713,19 @@ class RequestCount:
 def sampled(
     application: Callable[..., Any],
     traced: Callable[..., Any],
+    followed: Callable[..., Any] | None,
     bound: int,
     seed: int,
-    variable: ContextVar[RequestCount | None] | None = None,
-    enter: Callable[[], RequestCount] | None = None,
+    context: tuple[ContextVar[RequestCount | None], Callable[[], RequestCount]] | None = None,
     /,
 ) -> Callable[..., Any]:
-    """Return a callable that passes each call on to ``traced`` or to ``application``.
+    """Return a callable that passes each call on to ``traced``, ``followed`` or ``application``.
 
     A call goes to ``traced`` if its request has a field ``traceparent``, or is none of HTTP, or if a random number of
-    64 bits is below ``bound``. ``seed`` begins the random numbers. A WSGI application needs ``variable``, whose default
-    is None, and ``enter``, which sets it in a context that has none: calls of ``application`` are counted there.
+    64 bits is below ``bound``; but to ``followed``, unless that is None, if the field is valid and its sender does not
+    sample the trace. ``seed`` begins the random numbers. A WSGI application needs ``context``: a variable whose default
+    is None, and a function that sets it in a context that has none. Calls of ``application`` and ``followed`` are
+    counted there.
     """
 
 def name_thread(name: str) -> None:
