@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from release import archives, index, matrix, version
+from release import archives, index, inspection, matrix, version
 
 yaml = pytest.importorskip("yaml")
 WORKFLOW = matrix.PROJECT / ".github" / "workflows" / "release.yml"
@@ -115,6 +115,32 @@ def test_wheels_of_two_places_and_times_become_equal(tmp_path: Path) -> None:
         text = archive.read("thing-1.0.dist-info/sboms/gateway.cyclonedx.json").decode()
         assert str(tmp_path) not in text
         assert json.loads(text)["metadata"]["timestamp"] == "2023-11-14T22:13:20Z"
+
+
+def report(tag: str, **found: object) -> dict[str, object]:
+    """A report of auditwheel about a wheel that needs the library `libc.so`, which auditwheel does not know."""
+    upgrades = {tag: {"libs_to_eliminate": ["libc.so"]}}
+    whole = {"overall_tag": "linux_x86_64", "sym_tag": tag, "unsupported_isa": False, "policy_upgrades": upgrades}
+    return {**whole, **found}
+
+
+@pytest.mark.parametrize(
+    ("seen", "tag"),
+    [
+        (report("musllinux_1_2_x86_64"), "musllinux_1_2_x86_64"),
+        (report("musllinux_1_2_x86_64", unsupported_isa=True), "linux_x86_64"),
+        (report("musllinux_1_2_x86_64", sym_tag="linux_x86_64"), "linux_x86_64"),
+        (
+            report("", policy_upgrades={"musllinux_1_2_x86_64": {"libs_to_eliminate": ["libc.so", "libz.so"]}}),
+            "linux_x86_64",
+        ),
+        # glibc's library has the name libc.so.6.
+        (report("manylinux_2_17_x86_64"), "linux_x86_64"),
+        (report("", overall_tag="manylinux_2_17_x86_64", policy_upgrades={}), "manylinux_2_17_x86_64"),
+    ],
+)
+def test_a_wheel_for_musl_may_name_musl_as_zig_does(seen: dict[str, object], tag: str) -> None:
+    assert inspection.granted(seen) == tag
 
 
 def pip(*args: str) -> subprocess.CompletedProcess[str]:

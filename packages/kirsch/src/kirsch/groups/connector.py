@@ -103,6 +103,7 @@ def accept(relay_end: int) -> socket.socket | None:
     import socket
 
     from_workers = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM, fileno=relay_end)
+    from_workers.setblocking(False)  # PyPy has made it blocking
     try:
         _, fds, _, _ = socket.recv_fds(from_workers, 1, 1)
     except BlockingIOError:

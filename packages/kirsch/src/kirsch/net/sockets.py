@@ -124,12 +124,26 @@ class Listener:
 
     @classmethod
     def inherit(cls, state: dict[str, Any]) -> Listener:
-        listener = cls(socket.socket(fileno=state["fd"]), state["bind"], set=state["set"])
+        listener = cls(_non_blocking_socket(state["fd"]), state["bind"], set=state["set"])
         if state["path"] is not None:
             listener.address = state["path"]
             listener._identity = tuple(state["identity"])
             listener._owner_pid = state["owner"]
         return listener
+
+
+def _non_blocking_socket(fd: int) -> socket.socket:
+    """Return the socket of the non-blocking descriptor ``fd``.
+
+    By default PyPy would make it blocking. Workers share the file description: one that calls accept while it is
+    blocking waits for the next connection, and does nothing else.
+    """
+    previous = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(0)
+    try:
+        return socket.socket(fileno=fd)
+    finally:
+        socket.setdefaulttimeout(previous)
 
 
 def listen(
