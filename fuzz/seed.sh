@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 CORPUS=${CORPUS:-corpus}
 
-[ $# -gt 0 ] || set -- head chunked connection response answers proxy forwarded fastcgi uwsgi scgi files websocket handshake hpack http2 tls
+[ $# -gt 0 ] || set -- head chunked connection response answers proxy forwarded fastcgi uwsgi scgi files websocket handshake hpack http2 frames tls
 for target in "$@"; do
     mkdir -p "$CORPUS/$target"
     case $target in
@@ -17,7 +17,7 @@ for target in "$@"; do
     fastcgi | uwsgi | scgi) cases=(../tests/corpus/gateways/"$target"/*.bytes) ;;
     tls) cases=(seeds/tls/*.bin) ;;
     hpack) cases=(seeds/hpack/*.bin) ;;
-    http2) cases=(seeds/http2/*.bin) ;;
+    http2 | frames) cases=(seeds/http2/*.bin) ;; # `frames` takes any bytes for choices
     files) cases=(seeds/files/*.txt) ;;
     websocket) cases=(../tests/corpus/websocket/frames/*.bytes) ;;
     handshake) cases=(../tests/corpus/websocket/handshakes/*.http) ;;

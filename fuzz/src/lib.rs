@@ -4,6 +4,7 @@
 //! corpus are seeds as they are, and an artifact replays without further data.
 
 pub mod files;
+pub mod frames;
 pub mod gateways;
 pub mod hpack;
 pub mod http2;

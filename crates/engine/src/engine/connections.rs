@@ -96,6 +96,9 @@ impl<A: App> Connections<A> {
 
     /// Drives a connection while one of its calls runs, between two polls. Otherwise a call that reads its body in small
     /// parts would begin a request of its connection with each part, however full the queue is.
+    ///
+    /// The end of a call needs no such check: it adds at most one request, and its thread can take one. So the requests
+    /// for which there is no thread do not become more.
     pub(super) fn drive_beside_call(&mut self, slot: usize, app: &mut A) {
         let was_full = self.context.load.is_full;
         self.set_full();

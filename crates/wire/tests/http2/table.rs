@@ -160,6 +160,19 @@ fn rules_of_streams_are_answered_with_a_reset() {
             text(&[POST, over, &reset(E::StreamClosed)]),
         ),
         (
+            // RFC 9113 section 5.4.2.
+            "frames behind a reset, of which the first alone is answered",
+            vec![
+                post(1),
+                frame(RST_STREAM, 0, 1, &[0, 0, 0, 8]),
+                data(0, &[b'a'; 16]),
+                data(0, &[b'a'; 16]),
+                frame(PRIORITY, 0, 1, &[0, 0, 0, 3, 0]),
+                get(1),
+            ],
+            text(&[POST, over, &reset(E::StreamClosed)]),
+        ),
+        (
             "headers behind a reset",
             vec![get(1), frame(RST_STREAM, 0, 1, &[0, 0, 0, 8]), get(1)],
             text(&[HEAD, over, &reset(E::StreamClosed)]),

@@ -471,6 +471,10 @@ impl ServerConnection {
             return Err(Violation::ProvokedResetsTooMany);
         }
         let is_known = self.remove(stream, Ending::ResetByServer);
+        if !is_known {
+            // Further frames on a closed stream are ignored, because it is reset once (RFC 9113 section 5.4.2).
+            self.streams.note_end(stream, Ending::ResetByServer);
+        }
         frame::write_reset(stream, violation.code(), &mut self.control);
         Ok(if is_known { FrameStep::Event(Http2Event::Reset { stream }) } else { FrameStep::Nothing })
     }

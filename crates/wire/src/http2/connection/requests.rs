@@ -132,12 +132,7 @@ impl ServerConnection {
                 self.charge()?;
                 Ok(FrameStep::Nothing)
             }
-            Purpose::Reset(violation) => {
-                if self.streams.get(block.stream).is_none() {
-                    self.streams.note_end(block.stream, Ending::ResetByServer);
-                }
-                self.break_stream(block.stream, violation)
-            }
+            Purpose::Reset(violation) => self.break_stream(block.stream, violation),
             Purpose::Trailers => self.trailers(block.stream, builder.finish_trailers()),
             Purpose::Request => self.request(block, builder, limits),
         }
@@ -166,7 +161,6 @@ impl ServerConnection {
         let id = block.stream;
         let result = builder.finish(block.ends, self.takes_websockets, limits);
         if result == Err(HeadError::Malformed) {
-            self.streams.note_end(id, Ending::ResetByServer);
             return self.break_stream(id, Violation::HeadMalformed);
         }
         let facts = builder.facts();
