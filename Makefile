@@ -351,6 +351,9 @@ tls-speed: build tls-peers ## Measure what encryption costs beside nginx, Caddy,
 	@tests/system_packages.sh wrk:wrk nginx:nginx-light caddy:caddy
 	cargo build --release --quiet --locked -p tls --example client
 	$(BIN)/python scripts/tls_speed.py $(TLS_SPEED_ARGS)
+http2-speed: build tls-peers ## Measure HTTP/2 beside granian, hypercorn and nginx, 5 minutes; HTTP2_SPEED_ARGS=
+	@tests/system_packages.sh h2load:nghttp2-client nginx:nginx-light
+	$(BIN)/python scripts/http2_speed.py $(HTTP2_SPEED_ARGS)
 instructions: build ## Count the instructions of a request under callgrind, which noise does not change
 	$(BIN)/python scripts/instructions.py
 http3-prototype: build ## Build the prototype of docs/design/http3.md, test its QPACK, and measure it beside the server

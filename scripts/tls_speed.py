@@ -29,7 +29,7 @@ import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -165,9 +165,20 @@ class Servers:
         self._run("nginx", f"nginx -p {self.folder} -e {self.folder}/error.log -c {self.folder}/nginx.conf")
         (self.folder / "Caddyfile").write_text(CADDY.format(**terms, **self.ports["caddy"]))
         self._run("caddy", f"caddy run --adapter caddyfile --config {self.folder}/Caddyfile")
+        self.run_peers("app", "1", tls)
+        for name in ("nginx", "caddy"):
+            self.pids[f"{name} in front"] = self.pids[name] + self.pids["kirsch"]
+            self.ports[f"{name} in front"] = self.ports[name]
+
+    def run_peers(self, module: str, http: str, tls: list[str]) -> None:
+        """Start granian, for the versions ``http``, and hypercorn with the applications of a module, each in clear and
+        with TLS.
+        """
         peers = self.given.peers
-        granian = f"{peers}/granian --interface wsgi --workers 1 --http 1 --no-ws --host 127.0.0.1 app:app"
-        hypercorn = f"{peers}/hypercorn app:asgi"
+        options = f"--interface wsgi --workers 1 --http {http} --no-ws --host 127.0.0.1"
+        granian = f"{peers}/granian {options} {module}:app"
+        (self.folder / "hypercorn.toml").write_text("keep_alive_max_requests = 100000000\n")
+        hypercorn = f"{peers}/hypercorn --config {self.folder}/hypercorn.toml {module}:asgi"
         for scheme in ("http", "https"):
             options = f"--ssl-certificate {tls[0]} --ssl-keyfile {tls[1]}" if scheme == "https" else ""
             port = self.ports["granian"][scheme]
@@ -175,9 +186,6 @@ class Servers:
             options = f"--certfile {tls[0]} --keyfile {tls[1]}" if scheme == "https" else ""
             port = self.ports["hypercorn"][scheme]
             self._run("hypercorn", f"{hypercorn} -b 127.0.0.1:{port} {options}", port)
-        for name in ("nginx", "caddy"):
-            self.pids[f"{name} in front"] = self.pids[name] + self.pids["kirsch"]
-            self.ports[f"{name} in front"] = self.ports[name]
 
     def _run(self, name: str, command: str, port: int = 0) -> None:
         log = self._stack.enter_context((self.folder / f"{name}.log").open("ab"))
@@ -283,8 +291,11 @@ ROWS: dict[str, tuple[str, tuple[str, ...], Callable[[Servers, str], float], str
 }  # fmt: skip
 
 
+Chosen = TypeVar("Chosen", bound=Servers)
+
+
 @contextlib.contextmanager
-def serving(given: argparse.Namespace) -> Iterator[Servers]:
+def serving(given: argparse.Namespace, kind: type[Chosen]) -> Iterator[Chosen]:
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         folder.chmod(0o755)
@@ -298,7 +309,7 @@ def serving(given: argparse.Namespace) -> Iterator[Servers]:
             f"-out {name}/cert.pem".split(),
             check=True, capture_output=True,
         )  # fmt: skip
-        servers = Servers(folder, given, stack)
+        servers = kind(folder, given, stack)
         servers.start()
         yield servers
 
@@ -318,7 +329,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     figures: dict[tuple[str, str], list[float]] = defaultdict(list)
     rows = given.rows or list(ROWS)
-    with serving(given) as servers:
+    with serving(given, Servers) as servers:
         for at in range(given.rounds):
             for row in rows:
                 _, names, measure, _ = ROWS[row]
