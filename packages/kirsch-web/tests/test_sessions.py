@@ -178,6 +178,25 @@ def test_a_session_ends_with_its_age(client: Client, monkeypatch: pytest.MonkeyP
     assert client.get("/").json() == {}
 
 
+def test_a_process_remembers_few_verified_cookies_and_none_that_is_forged() -> None:
+    client = cookie_client()
+    client.post("/add", form={"book": "3"})
+    good = client.cookies["session"]
+    keeper = sessions.Keeper(SECRET, "session", 60, None, {})
+
+    def load(field: str) -> str:
+        return keeper.load(sessions.Session(keeper, {"HTTP_COOKIE": field}))
+
+    for number in range(2 * sessions.KEPT_FIELDS):
+        assert load(f"number={number}; session={good}") == '{"basket":[3]}'
+        assert load(f"number={number}; session={good}x") == "{}"
+        assert len(keeper._verified) <= sessions.KEPT_FIELDS
+    assert not any(field.endswith("x") for field in keeper._verified)
+    long = f"session={good}; long={'x' * sessions.MAX_KEPT_FIELD}"
+    assert load(long) == '{"basket":[3]}'
+    assert long not in keeper._verified
+
+
 def test_an_older_secret_is_accepted_and_the_first_signs() -> None:
     old = cookie_client()
     old.post("/add", form={"book": "3"})
@@ -256,7 +275,7 @@ class Racing:
             if self.change is None:
                 self.inner.delete(key)
             else:
-                values = {**sessions._loaded(found[1].encode()), **self.change}
+                values = {**sessions._loaded(found[1]), **self.change}
                 assert self.inner.put(key, sessions._dump(values), found[0], max_age)
         return self.inner.put(key, data, version, max_age)
 

@@ -20,7 +20,7 @@ from kirsch_web.errors import ConfigError, NotFound
 from kirsch_web.finder import Finder
 from kirsch_web.percent import quote_segment, unquote, wsgi_path
 from kirsch_web.plan import Endpoint, Plan, endpoint_of, plan_of_handler, refuse
-from kirsch_web.request import Request, reset_current, set_current
+from kirsch_web.request import NOTHING, Request, reset_current, set_current
 from kirsch_web.shape import shape_of
 from kirsch_web.tree import Section, Tree
 from kirsch_web.urls import _text
@@ -432,7 +432,7 @@ class _CallingFinder(Finder):
             return request
         finally:
             reset_current(token)
-        request.dispatched = vars(request).get("handler")
+        request.dispatched = None if request._handler is NOTHING else request._handler
         if request._config is not None:
             try:
                 request.plan = self._with(request._config)

@@ -102,7 +102,7 @@ def handle(request: Request) -> Any:
     if points.before_handler is not None:
         points.before_handler(request)
     request.stage = "handler"
-    handler = vars(request).get("handler", NOTHING)
+    handler = request._handler
     if handler is NOTHING:
         return plan.run(request)
     return request.response if handler is None else handler()

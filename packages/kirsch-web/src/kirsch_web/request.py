@@ -34,15 +34,6 @@ def current() -> Request:
     return found  # type: ignore[return-value]
 
 
-class _PlannedHandler:
-    """Descriptor of the handler that the plan calls. It makes the callable only when a hook reads it."""
-
-    def __get__(self, request: Request, _owner: type) -> Callable[[], object]:
-        from functools import partial
-
-        return partial(request.plan.run, request)
-
-
 class Request:
     """One request. A handler receives it in a parameter of this type; :func:`current` returns it anywhere.
 
@@ -54,8 +45,6 @@ class Request:
     """The request that was redirected to this one by an InternalRedirect; None if there was none."""
     earlier_cookies: Sequence[str] = ()
     """The values of Set-Cookie of the previous requests, which ended in an internal redirect."""
-    handler: Callable[[], object] | None = _PlannedHandler()  # type: ignore[assignment]
-    """The callable that makes the page. A hook before the handler may replace it, or set None if it makes the page."""
     dispatched: Callable[[], object] | None = None
     """The handler that the application's own dispatcher has set."""
     user: str = ""
@@ -64,6 +53,8 @@ class Request:
     """The hook point that the request reached last, or ``handler``."""
     error: BaseException | None = None
     """The unexpected exception for which the error hooks run."""
+    _handler: Any = NOTHING
+    """The handler that a hook or a dispatcher has set."""
     _response: Response | None = None
     _result: Any = NOTHING
     _query: dict[str, list[str]] | None = None
@@ -95,6 +86,15 @@ class Request:
     @classmethod
     def __from_request__(cls, request: Request) -> Request:
         return request
+
+    @property
+    def handler(self) -> Callable[[], object] | None:
+        """The callable that makes the page. A hook before the handler may replace it, or set None and make the page."""
+        return self._handler if self._handler is not NOTHING else lambda: self.plan.run(self)
+
+    @handler.setter
+    def handler(self, handler: Callable[[], object] | None) -> None:
+        self._handler = handler
 
     @property
     def method(self) -> str:

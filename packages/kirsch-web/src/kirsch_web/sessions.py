@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 
 MAX_COOKIE = 3584
 """The maximum size of a session in a cookie, in bytes. Browsers allow 4096 with the name and the attributes."""
+KEPT_FIELDS = 256
+"""Cookie fields with a verified signature that a process remembers. No client adds one without a valid cookie."""
+MAX_KEPT_FIELD = 4096
+"""Characters of a Cookie field that is remembered; so those of a process take 3 MB at most."""
 ATTEMPTS = 5
 """The number of attempts to write a session that other requests change at the same time, before 503."""
 
@@ -76,7 +80,7 @@ class Session(MutableMapping[str, Any]):
     given_by = "session"
     """The name of the tool that makes the sessions."""
     _values: dict[str, Any] | None = None
-    _raw = b"{}"
+    _raw = "{}"
     """The session as it was loaded, as JSON."""
     _touched = False
     """True if the session may have changed: a key was set, or a mutable value, a list or dictionary, was read."""
@@ -110,7 +114,8 @@ class Session(MutableMapping[str, Any]):
         return self._read()
 
     def __getitem__(self, name: str) -> Any:
-        value = self._read()[name]
+        values = self._values
+        value = (self._read() if values is None else values)[name]
         if type(value) in (list, dict):
             self._touched = True
         return value
@@ -156,7 +161,7 @@ class Session(MutableMapping[str, Any]):
         if not self._touched:
             return
         after = {name: _dump(value) for name, value in self._values.items()}
-        before = _dumped(self._raw.decode())
+        before = _dumped(self._raw)
         if after != before or self.rotates:
             self._keeper.store(self, request, before, after)
 
@@ -190,23 +195,28 @@ class Keeper:
         self.max_age = max_age
         self._store = store
         self._cookie_options = cookie_options
+        # Verified cookies by their Cookie fields: clients repeat them, and to verify one takes as long as the rest of a
+        # request with a session.
+        self._verified: dict[str, tuple[int, str]] = {}
 
-    def load(self, session: Session) -> bytes:
-        """Return the session that the client's cookie holds or names, as JSON; an empty one if the cookie is missing,
-        forged or too old."""
-        text = cookie(session._environ.get("HTTP_COOKIE", ""), self.name)
-        payload = self._verified(text) if text else None
-        if payload is None:
-            return b"{}"
+    def load(self, session: Session) -> str:
+        """Return the session that the client's cookie stands for, as JSON; an empty one if it is missing, forged or
+        too old."""
+        field = session._environ.get("HTTP_COOKIE", "")
+        verified = self._verified.get(field) or self._verify(field)
+        if verified is None:
+            return "{}"
+        signed_at, content = verified
+        if time.time() - signed_at > self.max_age:
+            return "{}"
         if self._store is None:
-            return _decode(payload)
-        key = payload
-        found = self._store.get(key)
+            return content
+        found = self._store.get(content)
         if found is None:
-            return b"{}"
-        session.key = key
+            return "{}"
+        session.key = content
         session.version, data = found
-        return data.encode()
+        return data
 
     def store(self, session: Session, request: Request, before: dict[str, str], after: dict[str, str]) -> None:
         """Store the values ``after``, or remove the session if there are none, and set the cookie."""
@@ -258,19 +268,22 @@ class Keeper:
         text = f"{int(time.time()):x}.{payload}"
         return f"{text}.{self._signers[0].sign(text)}"
 
-    def _verified(self, value: str) -> str | None:
-        """Return the payload of a cookie if one of the secrets has signed it and it is not too old, else None."""
+    def _verify(self, field: str) -> tuple[int, str] | None:
+        """Return when the cookie in a ``Cookie`` field was signed and what it holds, the session's JSON or its id;
+        None if it is missing, or none of the secrets has signed it."""
+        value = cookie(field, self.name)
+        if not value or not value.isascii():
+            return None
         text, _, signature = value.rpartition(".")
-        if not value.isascii():
+        if not any(hmac.compare_digest(signer.sign(text), signature) for signer in self._signers):
             return None
-        for signer in self._signers:
-            if hmac.compare_digest(signer.sign(text), signature):
-                break
-        else:
-            return None
-        stamp, _, payload = text.partition(".")
-        age = time.time() - int(stamp, 16)
-        return payload if age <= self.max_age else None
+        stamp, _, content = text.partition(".")
+        found = int(stamp, 16), _decode(content) if self._store is None else content
+        if len(field) <= MAX_KEPT_FIELD:
+            if len(self._verified) >= KEPT_FIELDS:
+                self._verified.clear()
+            self._verified[field] = found
+        return found
 
 
 class _Signer:
@@ -291,21 +304,21 @@ class _Signer:
         return keyed.hexdigest()
 
 
-def _decode(payload: str) -> bytes:
+def _decode(payload: str) -> str:
     if "-" in payload or "_" in payload:
         payload = payload.replace("-", "+").replace("_", "/")
-    return binascii.a2b_base64(payload + "=" * (-len(payload) % 4))
+    return binascii.a2b_base64(payload + "=" * (-len(payload) % 4)).decode()
 
 
-def _loaded(data: bytes) -> dict[str, Any]:
-    """Return the values of a session from JSON that was verified or comes from a store."""
-    found: dict[str, Any] = _scan(data.decode(), 0)[0]  # the data has no white space around the object
+def _loaded(data: str) -> dict[str, Any]:
+    """Return the values of JSON from a verified cookie or a store."""
+    found: dict[str, Any] = _scan(data, 0)[0]  # without white space around it
     return found
 
 
 def _dumped(data: str) -> dict[str, str]:
-    """Return the values of a session in JSON, each encoded as JSON."""
-    return {name: _dump(value) for name, value in _loaded(data.encode()).items()}
+    """Return the values of a store's data, each as JSON."""
+    return {name: _dump(value) for name, value in _loaded(data).items()}
 
 
 def _merged(before: dict[str, str], mine: dict[str, str], theirs: dict[str, str]) -> dict[str, str]:
