@@ -1,7 +1,7 @@
 //! Tests of FastCGI connections of an engine that drains or stops. FastCGI has no record that says that a connection
 //! takes no further request, so the way to lose no request depends on the web server (docs/design/gateways.md).
 
-use crate::common::{Client, End, GRAIN, OverSockets, Plan, World, pattern, seconds, timeless};
+use crate::common::{Client, End, GRAIN, OverSockets, Plan, World, ms, pattern, seconds, timeless};
 use engine::{AllProtocols, Config, Expired, ProtocolKind};
 use std::cell::RefCell;
 
@@ -10,6 +10,7 @@ const END_REQUEST: u8 = 3;
 const PARAMS: u8 = 4;
 const STDIN: u8 = 5;
 const STDOUT: u8 = 6;
+const GET_VALUES: u8 = 9;
 const GET_VALUES_RESULT: u8 = 10;
 const KEEP_CONN: u8 = 1;
 
@@ -286,4 +287,27 @@ fn request_that_the_queue_has_no_room_for_gets_503() {
     client.send(ask(3, 3, HAPROXY));
     until_ends(&mut world, &mut client, 3, 2);
     assert_eq!((world.statistics().refused, world.statistics().requests), (1, 3));
+}
+
+/// The watchdog looks for a health check in the bytes of a new connection, and leaves all other records unread.
+#[test]
+fn records_that_arrived_while_no_thread_polled_are_answered_when_one_polls() {
+    let config = Config { protocols: vec![ProtocolKind::FastCgi], health_path: "/healthz".into(), ..timeless() };
+    let mut world: World<FastCgi> = World::of_kind(config, vec![Plan::sized(&[5])]);
+    (world.keeps, world.callers) = (true, 1);
+    let mut busy = world.client();
+    busy.send(ask(1, 0, "nginx/1.26"));
+    world.until("the only thread is busy", &mut [&mut busy], |world, _| world.ids_out() == [0]);
+    world.service_pending(ms(100));
+    let mut client = world.client();
+    client.send(record(GET_VALUES, 0, b"\x0e\0FCGI_MAX_CONNS"));
+    client.pump();
+    for _ in 0..3 {
+        world.service_pending(ms(100));
+    }
+    world.keeps = false;
+    world.go_on_with(0);
+    world.until("it is answered", &mut [&mut client], |_, clients| {
+        records(clients[0]).iter().any(|(kind, ..)| *kind == GET_VALUES_RESULT)
+    });
 }

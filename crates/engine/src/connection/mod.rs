@@ -582,8 +582,9 @@ impl<A: App> Connection<A> {
             Session::Serial(session) => watchdog::service(session, health, link, context, buffer),
             Session::Multiplexed(session) => watchdog::service(&mut **session, health, link, context, buffer),
         };
-        // The thread that drives the connection next begins with the input kept here.
-        link.input.set_exhausted(serviced != Serviced::Waits);
+        // The thread that drives the connection next begins with the input kept here, whether or not a request is in it:
+        // a web server may wait for the answer to its FastCGI GET_VALUES.
+        link.input.set_exhausted(false);
         if serviced == Serviced::Over {
             link.sending.discard();
             if link.is_introduced() {
