@@ -56,6 +56,11 @@ OTHER_DRIVERS = {"gevent", "one thread", "uvloop"}
 PROGRAMS = {"broker", "program", "redis"}
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Allow tests to fork while a thread of an earlier test still runs: CPython 3.15 raises its warning about that."""
+    config.addinivalue_line("filterwarnings", "ignore:.*use of fork:DeprecationWarning")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the files that are not of the share ``PYTEST_SHARE``: "1/2" is the second half, by a hash of the names.
 
