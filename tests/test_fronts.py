@@ -71,7 +71,7 @@ def served(request: pytest.FixtureRequest) -> Iterator[Front]:
 
 
 SEES_CUTS = {
-    "http", "nginx-http", "nginx-short", "apache-http", "haproxy-http", "haproxy-http2",
+    "http", "nginx-http", "nginx-short", "apache-http", "haproxy-http", "haproxy-http2", "envoy-http2",
     "nginx-fastcgi-kept", "apache-fastcgi-kept", "apache-fastcgi-closed", "haproxy",
 }  # fmt: skip
 """The web servers behind which a client sees a cut; others may hide it (docs/design/gateways.md)."""
