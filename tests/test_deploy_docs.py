@@ -177,7 +177,7 @@ TRIED = {
     "proxies.md": {"sh": 2},
     # tests/test_fronts.py runs them, and their commands are tried below.
     "README.md": {"nginx": 1, "sh": 1},
-    "web-servers.md": {"sh": 1, "apache": 1, "lighttpd": 1, "caddy": 1, "haproxy": 1},
+    "web-servers.md": {"sh": 1, "apache": 1, "lighttpd": 1, "caddy": 1, "haproxy": 1, "yaml": 1},
     "platform.md": {"procfile": 1},
     "containers.md": {"dockerfile": 2, "sh": 1, "": 1},
     # tests/test_fronts.py and tests/test_shared_hosting.py run them, and its command is tried below.

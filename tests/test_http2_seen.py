@@ -55,7 +55,7 @@ def test_connections_and_streams_are_counted_and_shown(serve: Serve, tmp_path: P
         peer.reset(streams[0])
         # The call still runs, so the stream still counts.
         assert peer.get("/hello").status == 200
-        assert metrics("http2_streams") == [3]
+        wait_until(lambda: metrics("http2_streams", "requests_running") == [3, 3], "three calls run", 20)
         gate.touch()
         assert [peer.answer(stream).status for stream in streams[1:]] == [200, 200]
     wait_until(lambda: metrics(*gauges) == [0, 0, 5], "none is open", 20)
