@@ -1,7 +1,7 @@
 """Records of other libraries: msgspec Structs, attrs classes, Pydantic models and dataclasses.
 
-``records.LIBRARIES`` knows the classes by an attribute that their library gives them. This file is loaded only if an
-application has such a class, which has loaded the library.
+``records.LIBRARIES`` recognizes such a class by an attribute that its library sets. This module is imported only if an
+application uses such a class; the library is in ``sys.modules`` then.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _refuse_infinite(fields: Mapping[str, Field], values: Mapping[str, list[str]]) -> None:
-    """Raise Invalid for text that says NaN or an infinity, which the libraries take and JSON does not have."""
+    """Raise Invalid if a float field is given as NaN or infinity, which the libraries accept but JSON lacks."""
     for name, texts in values.items():
         if name in fields and _is_float(fields[name].annotation) and not all(map(_is_finite, texts)):
             raise Invalid([(name, "is not a number")])
@@ -47,7 +47,7 @@ def _is_finite(text: str) -> bool:
 
 
 class StructRecord(Record):
-    """A msgspec Struct, which msgspec itself converts."""
+    """A msgspec Struct. msgspec converts and validates its values."""
 
     @staticmethod
     def to_builtins(value: Any, otherwise: Callable[[Any], Any]) -> Any:
@@ -96,8 +96,8 @@ def _struct_of(cls: Any, value: Any, *, strict: bool) -> Any:
 
 
 def _not_of_msgspec(annotation: Any, seen: set[Any]) -> Any:
-    """Return a constraint of another library in the annotation of a Struct's field, or in what it contains; None if
-    there is none."""
+    """Return a constraint of another library that is in the annotation of a Struct's field, or nested in that
+    annotation. Return None if there is none. ``seen`` has the classes that were searched."""
     for mark in marks(annotation):
         if library_of(mark) in ("annotated_types", "pydantic"):
             return mark
@@ -114,9 +114,9 @@ def _not_of_msgspec(annotation: Any, seen: set[Any]) -> Any:
 
 
 class AttrsRecord(Record):
-    """An attrs class. The names of its fields are those that its constructor takes.
+    """An attrs class. Its fields have the names of the constructor's parameters.
 
-    A field that has a converter is given what the converter takes: its annotation, or any value without one.
+    The type of a field with a converter is the annotation of the converter's parameter, or ``Any`` without one.
     """
 
     @staticmethod
@@ -137,16 +137,16 @@ class AttrsRecord(Record):
     def _build(self, values: dict[str, Any]) -> Any:
         try:
             return self.cls(**values)
-        except (ValueError, TypeError) as error:  # of a validator, a converter or the class's own code
+        except (ValueError, TypeError) as error:  # raised by a validator, a converter or the class's own code
             about = error.args
             name = getattr(about[1], "alias", "") if len(about) > 1 else ""
             raise Invalid([(name if isinstance(name, str) else "", str(about[0]) if about else "is wrong")]) from error
 
 
 def _input_of(converter: Any) -> Any:
-    """Return the annotation of what a converter takes; any if it has none."""
-    function = getattr(converter, "converter", converter)  # of an attrs.Converter
-    if isinstance(function, type):  # such as int, whose signature says nothing
+    """Return the annotation of a converter's first parameter, or ``Any`` if there is none."""
+    function = getattr(converter, "converter", converter)  # attrs.Converter wraps the function
+    if isinstance(function, type):  # such as int, whose signature has no annotations
         return Any
     try:
         name = next(iter(inspect.signature(function).parameters))
@@ -162,10 +162,10 @@ def _input_of(converter: Any) -> Any:
 
 
 class PydanticRecord(Record):
-    """A Pydantic model or dataclass, which Pydantic itself validates: JSON as JSON, and forms as Python values that
-    may be text.
+    """A Pydantic model or dataclass. Pydantic validates its values: JSON bodies in JSON mode, and forms in Python mode,
+    which is not strict and so converts text.
 
-    Invariant: ``fields`` have the names that a request gives, which are aliases if the model has some.
+    Invariant: ``fields`` have the names that requests use: the alias of a field that has one.
     """
 
     @staticmethod
@@ -188,7 +188,7 @@ class PydanticRecord(Record):
             self.fields.append(Field(given[0] if given else name, info.annotation, info.is_required()))
 
     def from_json(self, value: Any) -> Any:
-        # As JSON, because a strict model takes a date from JSON's text, and not from Python's.
+        # Validate in JSON mode: a strict model accepts a date as text there, and only a date object in Python mode.
         return self._validated(self._adapter.validate_json, json.dumps(value))
 
     def from_fields(self, values: Mapping[str, list[str]]) -> Any:
@@ -202,7 +202,7 @@ class PydanticRecord(Record):
             elif len(texts) > 1:
                 problems.append((name, "is given more than once"))
             else:
-                # A browser sends an input that was left empty as an empty text.
+                # A browser sends an empty string for an input that was left empty.
                 given[name] = None if field is not None and not texts[0] and _is_optional(field) else texts[0]
         if problems:
             raise Invalid(problems)
@@ -218,17 +218,17 @@ class PydanticRecord(Record):
             raise Invalid([(_path(each["loc"]), _reason(each)) for each in found]) from None
 
     def schema(self, mode: str) -> dict[str, Any]:
-        """Return the JSON Schema of what the model takes (``validation``) or gives (``serialization``). The schemas of
-        other models that it refers to are in ``$defs``."""
+        """Return the JSON Schema of the model's input (``mode`` is ``validation``) or output (``serialization``).
+        ``$defs`` has the schemas of the models that it refers to."""
         found: dict[str, Any] = self._adapter.json_schema(mode=mode)
         return found
 
 
 def _aliases(alias: Any) -> list[str]:
-    """Return the names on the outermost level that an alias stands for."""
+    """Return the keys of the outermost object that an alias matches: of an AliasPath, its first key."""
     if alias is None or isinstance(alias, str):
         return [alias] if alias else []
-    choices = getattr(alias, "choices", [alias])  # of an AliasChoices; an AliasPath has a path
+    choices = getattr(alias, "choices", [alias])  # AliasChoices has choices, AliasPath has a path
     return [str(each if isinstance(each, str) else each.path[0]) for each in choices]
 
 

@@ -1,4 +1,4 @@
-"""Percent-encoded text: paths and query strings as WSGI and URLs carry them, in UTF-8 or refused."""
+"""Percent-encoding and decoding of paths and query strings. Text that is not UTF-8 is rejected with 400."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import re
 from kirsch_web.errors import HTTPError
 
 _HEX = {f"{byte:02{case}}".encode(): bytes((byte,)) for byte in range(256) for case in "xX"}
-for _byte in range(256):  # one digit of each case: %aF
+for _byte in range(256):  # mixed case, such as %aF
     _text = f"{_byte:02x}"
     _HEX[(_text[0] + _text[1].upper()).encode()] = _HEX[(_text[0].upper() + _text[1]).encode()] = bytes((_byte,))
 
 
 def unquote(text: str) -> str:
-    """``text`` without percent-encoding; a plus is a plus. A ``%`` without two digits stays as it is.
+    """Percent-decode ``text``. A plus stays a plus, and a ``%`` without two hexadecimal digits stays a ``%``.
 
-    Raises HTTPError 400 if the result is not UTF-8, or ``text`` is not what WSGI carries.
+    Raises HTTPError 400 if the result is not UTF-8, or if ``text`` has a character beyond U+00FF.
     """
     if "%" not in text and text.isascii():
         return text
@@ -38,9 +38,9 @@ def unquote(text: str) -> str:
 
 
 def pairs(text: str, limit: int) -> list[tuple[str, str]]:
-    """Names and values of a query string or an urlencoded form, at most ``limit``; empty pairs are left out.
+    """Return the names and values of a query string or a URL-encoded form. Empty pairs are left out.
 
-    Raises HTTPError 413 beyond the limit, and 400 for what is not UTF-8.
+    Raises HTTPError 413 if there are more than ``limit`` pairs, and 400 if a name or value is not UTF-8.
     """
     if text.count("&") >= limit:
         raise HTTPError(413, f"there are more than {limit} fields")
@@ -59,7 +59,7 @@ def pairs(text: str, limit: int) -> list[tuple[str, str]]:
 
 
 def multiple(found: list[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return the values of each name, in order."""
+    """Return the values of each name, in the order of ``found``."""
     values: dict[str, list[str]] = {}
     for name, value in found:
         present = values.get(name)
@@ -71,7 +71,7 @@ def multiple(found: list[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def wsgi_path(text: str) -> str:
-    """Return a path of ``environ`` as text; HTTPError 400 if it is not UTF-8."""
+    """Decode a path of the WSGI ``environ``. Raises HTTPError 400 if it is not UTF-8."""
     if text.isascii():
         return text
     try:
@@ -85,12 +85,12 @@ _UNSAFE_IN_QUERY = re.compile(rb"[^A-Za-z0-9._~-]")
 
 
 def quote_segment(text: str) -> str:
-    """One segment of a path, percent-encoded; the dots of ``.`` and ``..`` too, which clients would remove."""
+    """Percent-encode one segment of a path. ``.`` and ``..`` are encoded too, because clients would remove them."""
     if text in (".", ".."):
         return "%2E" * len(text)
     return _UNSAFE_IN_PATH.sub(lambda match: b"%%%02X" % match[0][0], text.encode()).decode("ascii")
 
 
 def quote_field(text: str) -> str:
-    """Return a name or a value of a query string, percent-encoded."""
+    """Percent-encode a name or a value of a query string."""
     return _UNSAFE_IN_QUERY.sub(lambda match: b"%%%02X" % match[0][0], text.encode()).decode("ascii")

@@ -1,6 +1,6 @@
-"""Records: what a handler declares as a dataclass, a TypedDict or a class of another library.
+"""Records: parameters and results that a handler declares as a dataclass, a TypedDict or a class of another library.
 
-:mod:`kirsch_web.convert` makes them, and :mod:`kirsch_web.models` has those of other libraries.
+:mod:`kirsch_web.convert` creates records, and :mod:`kirsch_web.models` has the record classes for other libraries.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Invalid(Exception):
-    """A value is not of its type; ``problems`` has a path such as ``price`` or ``items.0.id`` and a reason for each."""
+    """A value does not match its type. ``problems`` lists pairs of a path such as ``items.0.id`` and a reason."""
 
     def __init__(self, problems: list[tuple[str, str]]) -> None:
         super().__init__(problems)
@@ -30,12 +30,12 @@ class Invalid(Exception):
 
 
 class Field:
-    """One field of a record. ``json`` converts its value in JSON."""
+    """One field of a record. ``json`` converts a decoded JSON value to the field's type."""
 
     __slots__ = ("annotation", "json", "many", "name", "required", "text")
 
     def __init__(self, name: str, annotation: Any, required: bool, json: Callable[[Any], Any] | None = None) -> None:
-        """``json`` is None if the library of the record converts it."""
+        """Create a field. ``json`` is None if the library of the record converts the value."""
         self.name = name
         self.annotation = annotation
         self.required = required
@@ -45,7 +45,7 @@ class Field:
 
 
 def as_it_is(value: Any) -> Any:
-    """Return the value."""
+    """Return ``value`` unchanged."""
     return value
 
 
@@ -54,11 +54,11 @@ LIBRARIES = {
     "__attrs_attrs__": "AttrsRecord",
     "__struct_fields__": "StructRecord",
 }
-"""The records of other libraries in :mod:`kirsch_web.models`, by an attribute that each library's classes have."""
+"""The record classes in :mod:`kirsch_web.models`, by an attribute that marks the classes of each library."""
 
 
 class Record:
-    """A dataclass or a TypedDict, built from a form, a query or JSON; generic ones too."""
+    """A dataclass or a TypedDict, generic or not, that is built from a form, a query string or JSON."""
 
     def __init__(self, annotation: Any) -> None:
         self.annotation = annotation
@@ -66,13 +66,13 @@ class Record:
         self.fields: list[Field] = []
 
     def variables(self) -> dict[Any, Any]:
-        """Return the types that stand for type variables in the fields."""
+        """Return the type that replaces each type variable in the fields."""
         return _type_variables(self.annotation)
 
     def resolve(self, convert: Callable[[Any], Callable[[Any], Any]]) -> None:
-        """Read the types of the fields; apart from ``__init__``, because a record may contain itself.
+        """Set ``fields``. This is separate from ``__init__`` because a record may contain itself.
 
-        ``convert`` returns a function from a value in JSON to a type.
+        ``convert`` takes an annotation and returns a function that converts a decoded JSON value to that type.
         """
         cls = self.cls
         variables = self.variables()
@@ -91,15 +91,15 @@ class Record:
 
     @staticmethod
     def to_builtins(value: Any, otherwise: Callable[[Any], Any]) -> Any:
-        """Return a value of the class in types that JSON has; ``otherwise`` converts what the library does not know."""
+        """Return ``value`` converted to JSON's types. ``otherwise`` converts values that the library does not know."""
         raise NotImplementedError(f"{type(value)} {otherwise}")
 
     def schema(self, mode: str) -> dict[str, Any] | None:  # noqa: ARG002 - for subclasses
-        """Return the JSON Schema of the class as its library makes it; None if it follows from the fields."""
+        """Return the JSON Schema that the library generates for the class, or None to derive it from the fields."""
         return None
 
     def from_json(self, value: Any) -> Any:
-        """Return the record of a JSON object. Raises Invalid with every field that is wrong."""
+        """Build the record from a JSON object. Raises Invalid that lists every invalid field."""
         if type(value) is not dict:
             raise Invalid.one("is not an object")
         built: dict[str, Any] = {}
@@ -117,7 +117,7 @@ class Record:
         return self._build(built)
 
     def from_fields(self, values: Mapping[str, list[str]]) -> Any:
-        """Return the record of a form or a query. Raises Invalid with every field that is wrong."""
+        """Build the record from the fields of a form or a query string. Raises Invalid listing every invalid field."""
         built: dict[str, Any] = {}
         problems: list[tuple[str, str]] = []
         for field in self.fields:
@@ -145,17 +145,17 @@ class Record:
     def _build(self, values: dict[str, Any]) -> Any:
         try:
             return self.cls(**values)
-        except (ValueError, TypeError) as error:  # of the class's own __post_init__
+        except (ValueError, TypeError) as error:  # raised by the class's own __post_init__
             raise Invalid.one(str(error)) from error
 
 
 def class_of(annotation: Any) -> Any:
-    """Return the class of ``Page[Book]``, which is ``Page``, and of other annotations themselves."""
+    """Return the class of a generic annotation (``Page`` for ``Page[Book]``). Return other annotations unchanged."""
     return typing.get_origin(annotation) or annotation
 
 
 def _type_variables(annotation: Any) -> dict[Any, Any]:
-    """Return the types for the type variables in the fields of ``Page[Book]``, and of a class that derives from it."""
+    """Return the type of each type variable of ``annotation``, such as ``Page[Book]``, and of its generic bases."""
     found: dict[Any, Any] = {}
     cls = class_of(annotation)
     for base in getattr(cls, "__orig_bases__", ()):
@@ -166,8 +166,8 @@ def _type_variables(annotation: Any) -> dict[Any, Any]:
 
 
 def substituted(hint: Any, variables: dict[Any, Any]) -> Any:
-    """Return an annotation with types in place of its type variables; one that stands for nothing is its bound, or
-    any."""
+    """Return ``hint`` with its type variables replaced. A variable without a type becomes its bound, or ``Any`` if it
+    has no bound."""
     if isinstance(hint, typing.TypeVar):
         return variables.get(hint, hint.__bound__ or Any)
     parameters = getattr(hint, "__parameters__", ())
@@ -177,12 +177,12 @@ def substituted(hint: Any, variables: dict[Any, Any]) -> Any:
 
 
 def joined(name: str, path: str) -> str:
-    """Return the path of a value inside of a field."""
+    """Return ``path``, which is relative to the field ``name``, with that name in front."""
     return f"{name}.{path}" if path else name
 
 
 def library_record(cls: type) -> str:
-    """Return the name of the class in :mod:`kirsch_web.models` for another library's class; empty for other classes."""
+    """Return the name of the record class for a class of another library, or an empty string for other classes."""
     return next((name for mark, name in LIBRARIES.items() if hasattr(cls, mark)), "")
 
 
@@ -191,9 +191,9 @@ def _has_no_default(field: dataclasses.Field[Any]) -> bool:
 
 
 def _required(hint: Any, required: bool) -> tuple[Any, bool]:
-    """Type of a TypedDict's field, and whether it is required.
+    """Return the type of a TypedDict's field, and whether the field is required.
 
-    Python knows this only of annotations that are no text, as all are with ``from __future__ import annotations``.
+    ``__required_keys__`` is wrong with ``from __future__ import annotations``: Python does not evaluate the texts.
     """
     while (name := getattr(typing.get_origin(hint), "_name", "")) in ("Required", "NotRequired", "ReadOnly"):
         required = {"Required": True, "NotRequired": False}.get(name, required)
@@ -202,7 +202,7 @@ def _required(hint: Any, required: bool) -> tuple[Any, bool]:
 
 
 def is_record(annotation: Any) -> bool:
-    """Return whether an annotation is one that a Record can be made of."""
+    """Return whether a Record can be created from an annotation."""
     cls = class_of(annotation)
     return isinstance(cls, type) and (
         dataclasses.is_dataclass(cls) or typing.is_typeddict(cls) or library_record(cls) != ""
@@ -210,7 +210,7 @@ def is_record(annotation: Any) -> bool:
 
 
 def hints_of(thing: Any) -> dict[str, Any]:
-    """Return the resolved annotations. Raises ConfigError that names what could not be resolved."""
+    """Return the evaluated annotations of a class or function. Raises ConfigError that names an unknown name."""
     try:
         return typing.get_type_hints(thing, include_extras=True)
     except NameError as error:
@@ -223,5 +223,5 @@ def hints_of(thing: Any) -> dict[str, Any]:
 
 
 def describe(thing: Any) -> str:
-    """``shop.Books.show``."""
+    """Return the module and qualified name of a function or class, such as ``shop.Books.show``."""
     return f"{getattr(thing, '__module__', '?')}.{getattr(thing, '__qualname__', repr(thing))}"

@@ -1,7 +1,7 @@
-"""Conversions from text to the types that handlers declare, prepared when the application is mounted.
+"""Converters from text to the types that handlers declare. Each parameter or field has one, created before requests.
 
-Grammars are narrower than Python's own: ``int`` takes ASCII digits and a minus, where ``int()`` takes spaces,
-underscores and the digits of every script.
+The grammars are stricter than Python's own: ``int`` accepts ASCII digits after an optional minus, whereas ``int()``
+also accepts spaces, underscores and the digits of every script.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     FromText = Callable[[str], Any]
 
 MAX_DIGITS = 100
-"""Digits of a number in text: conversion takes quadratic time."""
+"""The largest number of digits of an integer in text. Conversion takes quadratic time."""
 
 
 def _int(text: str) -> int:
@@ -85,7 +85,7 @@ _is_datetime = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]" + _TIME).fullmatch
 
 
 def _iso(text: str) -> str:
-    """Return the form that every supported Python reads: six digits of a second, and an offset in place of Z."""
+    """Return ``text`` as every supported Python parses it: with six fractional digits, and ``+00:00`` instead of Z."""
     if text.endswith("Z"):
         text = text[:-1] + "+00:00"
     head, dot, tail = text.partition(".")
@@ -97,7 +97,7 @@ def _iso(text: str) -> str:
 
 
 def _moment(kind: str, grammar: Any, words: str, text: str) -> Any:
-    """Return a date, a time, or both, of the class of that name in ``datetime``."""
+    """Parse ``text`` as the class ``kind`` of :mod:`datetime`. ``words`` describes the format in the error."""
     import datetime
 
     if grammar(text):
@@ -124,7 +124,7 @@ def _named(annotation: Any) -> str:
 
 
 _TEXTS: dict[Any, FromText] = {int: _int, float: _float, bool: _bool, str: _str, bytes: _bytes}
-_NAMED_TEXTS: dict[str, FromText] = {  # by name: the application imports them, and this file does not
+_NAMED_TEXTS: dict[str, FromText] = {  # by name, so that this module need not import the classes
     "uuid.UUID": _uuid,
     "datetime.date": partial(_moment, "date", _is_date, "a date, YYYY-MM-DD"),
     "datetime.time": partial(_moment, "time", _is_time, "a time, HH:MM:SS"),
@@ -134,7 +134,7 @@ _NAMED_TEXTS: dict[str, FromText] = {  # by name: the application imports them, 
 
 
 def is_text_in_json(annotation: Any) -> bool:
-    """Return whether JSON says the values of a type as text: bytes, UUIDs, dates, times, decimals."""
+    """Return whether JSON represents a type as a string: bytes, UUIDs, dates, times and decimals."""
     return annotation is bytes or _named(annotation) in _NAMED_TEXTS
 
 
@@ -156,7 +156,7 @@ def _first_of(converters: tuple[FromText, ...], text: str) -> Any:
 
 
 def _or_none(converter: FromText, text: str) -> Any:
-    """Return the value of a text, or None for an empty one: browsers send an input that was left empty so."""
+    """Convert ``text``; return None if it is empty and not convertible. Browsers send empty inputs as empty text."""
     try:
         return converter(text)
     except BadText:
@@ -166,7 +166,7 @@ def _or_none(converter: FromText, text: str) -> Any:
 
 
 def plain(annotation: Any) -> Any:
-    """Return the annotation without ``Annotated`` and the names of type aliases."""
+    """Return the annotation without ``Annotated``, with type aliases and NewTypes resolved."""
     while True:
         if typing.get_origin(annotation) is typing.Annotated:
             annotation = annotation.__origin__
@@ -179,7 +179,7 @@ def plain(annotation: Any) -> Any:
 
 
 def union_members(annotation: Any) -> tuple[Any, ...] | None:
-    """Return the members of a Union; None for other annotations."""
+    """Return the members of a union, or None for other annotations."""
     origin = typing.get_origin(annotation)
     if origin is typing.Union or origin is getattr(types, "UnionType", None):
         return typing.get_args(annotation)
@@ -187,7 +187,7 @@ def union_members(annotation: Any) -> tuple[Any, ...] | None:
 
 
 def text_converter(annotation: Any) -> FromText | None:
-    """Return a function from text to the type; None if text cannot say such a value."""
+    """Return a function that converts text to the type and checks constraints; None if text cannot express the type."""
     converter = _text_converter(plain(annotation))
     checks = constraints(annotation)
     if converter is None or not checks:
@@ -205,7 +205,7 @@ def _checked_text(converter: Callable[[Any], Any], checks: Checks, text: Any) ->
 
 
 def _is_text(converter: FromText) -> bool:
-    """Return whether it takes every text, up to its constraints."""
+    """Return whether ``converter`` is that of ``str``, with or without constraints."""
     return converter is _str or (isinstance(converter, partial) and converter.args[:1] == (_str,))
 
 
@@ -226,7 +226,7 @@ def _text_converter(annotation: Any) -> FromText | None:
         converters = [text_converter(member) for member in members if member is not type(None)]
         if any(each is None for each in converters):
             return None
-        # Text fits everything, so str is tried last.
+        # str accepts every text, so it is tried last.
         found_converters = sorted((each for each in converters if each is not None), key=_is_text)
         one = found_converters[0] if len(found_converters) == 1 else partial(_first_of, tuple(found_converters))
         return partial(_or_none, one) if type(None) in members and _str not in found_converters else one
@@ -251,7 +251,7 @@ DICTS = (dict, abc.Mapping, abc.MutableMapping)
 
 
 def many(annotation: Any) -> tuple[Callable[[Any], Any], FromText] | None:
-    """For ``list[int]`` and the like: the type to build, and the converter of an item. None for other annotations."""
+    """Return the type to build and the converter of an item for annotations such as ``list[int]``; else None."""
     found = _many(plain(annotation))
     checks = constraints(annotation)
     if found is None or not checks:
