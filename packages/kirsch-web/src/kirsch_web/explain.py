@@ -1,4 +1,4 @@
-"""Descriptions of what an application publishes: of all routes, or of one request."""
+"""The commands ``routes``, ``explain`` and ``openapi``: they describe all paths of an application, or one request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ value of its configuration comes from; openapi prints the OpenAPI 3.1 document.
 
 
 def routes(app: App) -> str:
-    """Return a line for each method and path: method, path with its parameters, handler."""
+    """Return a line for each method and path with its handler, and a list of objects that are not published."""
     rows = sorted(((template(plan), plan.method, _name(plan.function)) for plan in app.handlers()), key=_row_key)
     if not rows:
         return "No handler is known before a request arrives.\n"
@@ -46,7 +46,7 @@ def routes(app: App) -> str:
 
 
 def private_objects(root: object) -> list[str]:
-    """Attributes of the tree that hold objects with public methods, and are not published: meant to be, perhaps."""
+    """List the tree's attributes whose objects have public methods but are not published, perhaps by mistake."""
     found: list[str] = []
     seen: set[int] = set()
 
@@ -64,7 +64,7 @@ def private_objects(root: object) -> list[str]:
             if publishing.is_node(value):
                 look(value, f"{where}.{name}")
             elif not isinstance(value, (type, FunctionType, MethodType)) and publishing.mark_of(type(value)) is None:
-                # Only classes of the application's own: a lock or a connection is no page.
+                # Skip objects of other packages, such as locks and connections.
                 own = type(value).__module__.partition(".")[0] == type(root).__module__.partition(".")[0]
                 public = [each for each in vars(type(value)).values() if isinstance(each, FunctionType)]
                 if own and any(not each.__name__.startswith("_") for each in public):
@@ -81,7 +81,7 @@ def _row_key(row: tuple[str, str, str]) -> tuple[str, int]:
 
 
 def template(plan: Plan) -> str:
-    """Return the path with its parameters: ``/books/show/{id}``."""
+    """Return the path of a handler with its parameters, such as ``/books/show/{id}``. Optional ones are in brackets."""
     path = plan.path or "/"
     if plan.shape is None or plan.is_index:
         return path
@@ -97,7 +97,7 @@ def template(plan: Plan) -> str:
 
 
 def explain(app: App, method: str, path: str) -> str:
-    """Handler, parameters, hooks and configuration of a request, with origins."""
+    """Describe how a request is handled: handler, parameters, hooks, and configuration with the origins of values."""
     lines = [f"{method} {path}"]
     try:
         path = unquote(path.partition("?")[0])
@@ -105,7 +105,7 @@ def explain(app: App, method: str, path: str) -> str:
         plan = app.find(method, path)[1]
     except HTTPError as error:
         return "\n".join([*lines, f"  {error}", ""])
-    except Exception as error:  # noqa: BLE001 - of an object that finds what has no attribute
+    except Exception as error:  # noqa: BLE001 - raised by the application's own dispatching code
         return "\n".join([*lines, f"  500 Internal Server Error: finding the handler raises {error!r}", ""])
     if plan.function is None:
         if plan.method == "OPTIONS":
@@ -130,7 +130,7 @@ def explain(app: App, method: str, path: str) -> str:
 
 
 def why_not_found(app: App, path: str) -> str:
-    """Why no handler answers ``path``: the first segment that leads nowhere, and what stands there instead."""
+    """Return why no handler matches ``path``: the first segment that is not published, and the reason."""
     from kirsch_web.tree import Tree
 
     finder = app.finder
@@ -149,7 +149,7 @@ def why_not_found(app: App, path: str) -> str:
 
 
 def _why_not_attribute(node: object, where: str, segment: str, known: list[str]) -> str:
-    """Why ``segment`` is nothing that ``node`` publishes."""
+    """Return why ``node``, whose name is ``where``, does not publish ``segment``."""
     name = publishing.canonical(segment)
     if name.startswith("_"):
         return f"{where}.{name} begins with an underscore, so it is private"
@@ -179,7 +179,7 @@ def _why_not_attribute(node: object, where: str, segment: str, known: list[str])
 
 
 def _refused_segments(app: App, plan: Plan, method: str, path: str) -> str:
-    """Why the handler refuses the segments behind its own; empty if it takes them."""
+    """Return why the handler rejects the path segments after its own path; an empty string if it accepts them."""
     from kirsch_web.errors import BadText
 
     shape = plan.shape
@@ -225,7 +225,7 @@ def _parameters(plan: Plan) -> list[str]:
 
 
 def source_of(plan: Plan, parameter: Any) -> str:
-    """Return the source of a parameter's value, in words."""
+    """Describe where the value of a parameter comes from, such as ``path or query``."""
     from kirsch_web.publishing import WITH_BODY
 
     body = plan.method in WITH_BODY
@@ -255,7 +255,7 @@ def _hooks(plan: Plan) -> list[str]:
 
 
 def type_name(annotation: Any) -> str:
-    """``int``, ``list[str]``, as it is written."""
+    """Return an annotation as it is written in source code, such as ``list[str]``."""
     if isinstance(annotation, type) and not hasattr(annotation, "__args__"):
         return annotation.__name__
     return str(annotation).replace("typing.", "")
@@ -266,7 +266,7 @@ def _name(function: Any) -> str:
 
 
 def place(function: Any) -> str:
-    """``shop.py:12``, or where it is not known, a question mark."""
+    """Return where a function is defined, such as ``shop.py:12``; ``?`` if that is unknown."""
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     function = getattr(function, "__func__", function)
@@ -275,8 +275,8 @@ def place(function: Any) -> str:
 
 
 def load(name: str) -> App:
-    """Return the application of ``module:attribute``, or ``module:factory()``. Raises LookupError with what is
-    wrong."""
+    """Import the application ``module:attribute`` or ``module:factory()``; the default attribute is ``app``. Raises
+    LookupError with the reason if there is none."""
     from importlib import import_module
 
     from kirsch_web.app import App
@@ -300,14 +300,14 @@ def load(name: str) -> App:
             raise LookupError(f"module {module_name} has no {attribute}") from None
     if calls:
         found = found()
-    found = getattr(found, "app", found)  # of web.ASGI
+    found = getattr(found, "app", found)  # web.ASGI wraps the application
     if not isinstance(found, App):
         raise LookupError(f"{name} is a {type(found).__name__}, and not a kirsch_web.App")
     return found
 
 
 def main(argv: Sequence[str] | None = None, command: str = "") -> int:
-    """Run a command; its exit status: 0, 1 if the application is wrong, 2 if the command line is."""
+    """Run a command. Return its exit status: 0, 1 for an error in the application, 2 for a wrong command line."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if command:
         arguments.insert(0, command)

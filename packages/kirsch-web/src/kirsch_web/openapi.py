@@ -1,7 +1,7 @@
-"""An OpenAPI 3.1 document from the plans of an application: what its handlers declare is what it says.
+"""Generation of an OpenAPI 3.1 document from the handlers that an application publishes.
 
-``openapi = web.OpenAPI()`` in the body of the root's class serves it at ``/openapi``, and a page to read and try it at
-``/openapi/page``.
+``openapi = web.OpenAPI()`` in the body of the root's class serves the document at ``/openapi``, and an HTML page with
+forms for its operations at ``/openapi/page``.
 """
 
 from __future__ import annotations
@@ -65,18 +65,18 @@ _PROBLEM_SCHEMA = {
 
 
 _NAME = re.compile(r"\{([^{}]*)\}")
-"""A parameter in a path."""
+"""Matches a parameter in a path template."""
 
 
 class OpenAPI:
-    """Publishes the document of the application that it is part of, and below it the page ``page``.
+    """Publishes the OpenAPI document of the application that it is part of, and an HTML page of it, ``page``.
 
-    The page lists the operations and has forms to send requests. It needs no other site.
+    The page lists the operations and has forms to send requests. It loads nothing from other sites.
 
     Args:
-        title: default: the name of the root's class.
-        version: of the application.
-        has_page: whether there is a page.
+        title: the title of the API; default: the name of the root's class.
+        version: the version of the application.
+        has_page: whether the page is published.
     """
 
     def __init__(self, title: str = "", version: str = "0", *, has_page: bool = True) -> None:
@@ -85,11 +85,11 @@ class OpenAPI:
         self.has_page = has_page
 
     def index(self) -> dict[str, Any]:
-        """Return the document."""
+        """Return the OpenAPI document."""
         return document(current().app, self.title, self.version)
 
     def page(self) -> Response:
-        """Return the page of the document."""
+        """Return the HTML page of the document."""
         from kirsch_web import openapi_page
 
         request = current()
@@ -98,13 +98,13 @@ class OpenAPI:
         return self._file(html, HTML, [("Content-Security-Policy", openapi_page.POLICY)])
 
     def style(self) -> Response:
-        """Return the style of the page."""
+        """Return the style sheet of the page."""
         from kirsch_web import openapi_page
 
         return self._file(openapi_page.STYLE, "text/css; charset=utf-8")
 
     def script(self) -> Response:
-        """Return the script of the page."""
+        """Return the JavaScript of the page."""
         from kirsch_web import openapi_page
 
         return self._file(openapi_page.SCRIPT, "text/javascript; charset=utf-8")
@@ -116,8 +116,8 @@ class OpenAPI:
 
 
 def document(app: Application, title: str = "", version: str = "0") -> dict[str, Any]:
-    """Return the OpenAPI document of an application. Handlers that take ``*path`` are left out: OpenAPI has no such
-    path."""
+    """Return the OpenAPI document of an application. Handlers with ``*path`` are left out: OpenAPI has no paths of
+    variable length."""
     schemas = _Schemas()
     paths: dict[str, dict[str, Any]] = {}
     templates: dict[str, str] = {}
@@ -127,9 +127,9 @@ def document(app: Application, title: str = "", version: str = "0") -> dict[str,
             continue
         for path, names in _paths(plan, hasattr(app.finder, "routes")):
             method = plan.method.lower()
-            if method == "query":  # OpenAPI 3.1 has no such operation; 3.2 does
+            if method == "query":  # OpenAPI 3.1 has no QUERY operation; 3.2 has
                 continue
-            # Paths that differ in the names of their parameters alone are one path.
+            # OpenAPI regards paths that differ only in the names of parameters as one path.
             template = templates.setdefault(_NAME.sub("{}", path), path)
             operation = _operation(plan, names, schemas)
             renamed = dict(zip(_NAME.findall(path), _NAME.findall(template), strict=True))
@@ -151,9 +151,9 @@ def document(app: Application, title: str = "", version: str = "0") -> dict[str,
 
 
 def _paths(plan: Plan, is_route: bool) -> list[tuple[str, list[str]]]:
-    """Return the paths of a handler with the parameters in them: one for each number of segments that may be left out.
+    """Return the path templates of a handler, each with its parameters: one for each number of positional segments.
 
-    What the path does not give, a form or JSON can, if the method is one that brings them.
+    POST, PUT and PATCH may omit required segments, because the body can give these parameters.
     """
     base = plan.path or "/"
     if is_route:
@@ -203,7 +203,7 @@ def _operation(plan: Plan, in_path: list[str], schemas: _Schemas) -> dict[str, A
         elif each.source == "record":
             if body:
                 operation["requestBody"] = _record_body(each, schemas)
-            elif each.record is not None:  # else only a body could give it
+            elif each.record is not None:  # other types need a body
                 properties = schemas.fields(each.record)
                 parameters += [
                     {"name": field.name, "in": "query", "required": field.required, "schema": properties[field.name]}
@@ -224,7 +224,7 @@ def _operation(plan: Plan, in_path: list[str], schemas: _Schemas) -> dict[str, A
     ]
     if fields:
         operation["requestBody"] = _field_body(fields, required, has_file)
-    once: dict[tuple[str, str], dict[str, Any]] = {}  # a field of the record and a parameter may have one name
+    once: dict[tuple[str, str], dict[str, Any]] = {}  # a field of the record may have the name of a parameter
     for parameter in parameters:
         once.setdefault((parameter["name"], parameter["in"]), parameter)
     if once:
@@ -282,18 +282,18 @@ def _response(plan: Plan, schemas: _Schemas) -> dict[str, Any]:
 
 
 class _Schemas:
-    """JSON Schemas of types; records are components."""
+    """Generates the JSON Schemas of types. Records become components."""
 
     def __init__(self) -> None:
         self.components: dict[str, Any] = {}
         self.mode = "validation"
-        """``serialization`` for what a handler returns, which can differ in models of Pydantic."""
+        """``serialization`` for results of handlers: the schema of a Pydantic model can differ there from its input."""
         self._names: dict[Any, str] = {}
         self._sources: dict[str, Any] = {}
-        """The components that a library has made, as it made them."""
+        """The schemas of components as a library generated them, before references were renamed."""
 
     def of(self, annotation: Any) -> dict[str, Any]:
-        """Return the schema of an annotation; an empty one for what is not known."""
+        """Return the schema of an annotation with its constraints; an empty schema for unknown types."""
         schema = self._of(texts.plain(annotation))
         length = {"array": "Items", "object": "Properties"}.get(schema.get("type", ""), "Length")
         for each in constraints(annotation):
@@ -336,13 +336,13 @@ class _Schemas:
         return schema
 
     def fields(self, record: records.Record) -> dict[str, Any]:
-        """Return the schemas of the fields of a record, by their names."""
+        """Return the schema of each field of a record, by the name of the field."""
         foreign = record.schema(self.mode)
         given = {} if foreign is None else self._foreign(foreign).get("properties", {})
         return {field.name: given.get(field.name) or self.of(field.annotation) for field in record.fields}
 
     def _foreign(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return the schema of a library. The schemas that it refers to become components."""
+        """Return a schema that a library generated, after making components of its ``$defs``."""
         given = schema.pop("$defs", {})
         renamed: dict[str, str] = {}
         for name, each in given.items():
@@ -364,17 +364,17 @@ class _Schemas:
         name = self._names.get(key)
         if name is not None:
             return name
-        if foreign is not None and "$ref" in foreign:  # it contains itself, and is one of its $defs
+        if foreign is not None and "$ref" in foreign:  # a recursive model is among its own $defs
             name = str(self._foreign(foreign)["$ref"]).rpartition("/")[2]
             self._names[key] = name
             return name
-        # Page[Book] is Page_Book: few characters may stand in a name.
+        # Page[Book] becomes Page_Book: OpenAPI allows no brackets in names.
         name = "_".join(getattr(each, "__name__", str(each)) for each in (cls, *typing.get_args(cls)))
         name = re.sub(r"[^A-Za-z0-9._-]", "_", name)
         while name in self.components:
             name += "_"
         self._names[key] = name
-        self.components[name] = {}  # a record may contain itself
+        self.components[name] = {}  # reserve the name: a record may contain itself
         if foreign is not None:
             self._sources[name] = {each: value for each, value in foreign.items() if each != "$defs"}
             self.components[name] = self._foreign(foreign)
@@ -388,7 +388,7 @@ class _Schemas:
 
 
 def _with_references(schema: Any, renamed: dict[str, str]) -> Any:
-    """Return a copy of a schema with other names in its references, and in the mappings of its discriminators."""
+    """Return a copy of ``schema`` with renamed references, including those in discriminator mappings."""
     if isinstance(schema, list):
         return [_with_references(each, renamed) for each in schema]
     if isinstance(schema, dict):

@@ -1,6 +1,6 @@
-"""An OpenAPI document as a page to read, with forms that send requests. It loads nothing from other sites.
+"""An OpenAPI document as an HTML page, with forms that send requests. The page loads nothing from other sites.
 
-The page works without its script, which only sends the forms: the Content-Security-Policy allows no other.
+The page is readable without its script, which only sends the forms. The Content-Security-Policy allows no other script.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ for (const form of document.forms) {
 
 
 def page(document: dict[str, Any], base: str, files: str) -> str:
-    """Return the page of a document.
+    """Return the HTML page of an OpenAPI document.
 
     Args:
-        document: the document.
-        base: the path that the application is mounted at.
-        files: the path of the style and the script.
+        document: the OpenAPI document.
+        base: the path at which the application is mounted.
+        files: the path below which the style sheet and the script are.
     """
     title = escape(document["info"]["title"])
     parts = [
@@ -121,7 +121,7 @@ def _operation(path: str, method: str, operation: dict[str, Any], base: str) -> 
 
 
 def _form(path: str, method: str, parameters: list[dict[str, Any]], content: dict[str, Any], base: str) -> str:
-    """Return the form that sends a request. It is hidden until the script runs, which alone can send it."""
+    """Return the form of an operation. It is hidden until the script runs, because only the script can send it."""
     inputs = [
         f'<label>{escape(each["name"])}<input name="{escape(each["name"])}" data-in={each["in"]}'
         f"{' required' if each['required'] else ''}></label>"
@@ -132,7 +132,7 @@ def _form(path: str, method: str, parameters: list[dict[str, Any]], content: dic
     if kind:
         inputs.append(f'<label>Body<textarea data-type="{escape(kind)}"></textarea></label>')
     elif content:
-        return ""  # files are sent by other means
+        return ""  # the script cannot send multipart forms
     return (
         f'<form hidden data-method="{escape(method.upper())}" data-path="{escape(path)}" data-base="{escape(base)}">'
         f"{''.join(inputs)}<button>Send</button><pre><output></output></pre></form>"
@@ -140,7 +140,7 @@ def _form(path: str, method: str, parameters: list[dict[str, Any]], content: dic
 
 
 def _words(schema: dict[str, Any]) -> str:
-    """Return a schema in a few words, as HTML: the name of a component is a link."""
+    """Return a short description of a schema as HTML. The name of a component is a link to its schema."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f'<a href="#{_anchor(name)}"><code>{escape(name)}</code></a>'

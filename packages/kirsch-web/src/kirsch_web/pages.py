@@ -1,4 +1,4 @@
-"""The bodies of errors and redirects: problem documents (RFC 9457) or HTML, as the client prefers."""
+"""Responses of errors and redirects. Errors are problem documents (RFC 9457) or HTML, as the client accepts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _ESCAPES = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"'): "&q
 
 
 def escape(text: str) -> str:
-    """``text`` for HTML, in attributes too."""
+    """Escape ``text`` for HTML content and attribute values."""
     return text.translate(_ESCAPES)
 
 
 def error(request: Request, stop: HTTPError, traceback: str = "") -> None:
-    """Set the response of an HTTPError."""
+    """Set the response to that of the HTTPError ``stop``, with the page of the configuration if there is one."""
     response = request.response
     response.status = stop.status
     response.headers.setdefault("Cache-Control", "no-store")
@@ -36,7 +36,7 @@ def error(request: Request, stop: HTTPError, traceback: str = "") -> None:
         try:
             response.set_body(_custom(page, request, stop, traceback))
             return
-        except Exception as failure:  # noqa: BLE001 - the client still gets the error that it made
+        except Exception as failure:  # noqa: BLE001 - the client still gets the original error
             report(request, failure)
     response.headers.vary("Accept")
     document = _document(stop, traceback)
@@ -86,7 +86,7 @@ def _html(document: dict[str, Any]) -> str:
 
 
 def _custom(page: Any, request: Request, stop: HTTPError, traceback: str) -> object:
-    """Return the body of ``error_page.*``: of a callable, or of a template file with ``{status}`` and ``{detail}``."""
+    """Return the body from ``error_page.*``: a callable, or a template file with ``{status}`` and ``{detail}``."""
     if callable(page):
         return page(request, stop)
     with open(page, encoding="utf-8") as file:
@@ -96,7 +96,7 @@ def _custom(page: Any, request: Request, stop: HTTPError, traceback: str) -> obj
 
 
 def unexpected(request: Request, failure: Exception) -> None:
-    """Set the response of an exception that no one planned: 500 with a number that the log has too."""
+    """Set the response to an unhandled exception: 500 with a random number that the error log has too."""
     import secrets
 
     number = secrets.token_hex(4)
@@ -108,7 +108,7 @@ def unexpected(request: Request, failure: Exception) -> None:
 
 
 def report(request: Request, failure: BaseException, number: str = "") -> str:
-    """Write a traceback to the server's error log, and return it."""
+    """Write the traceback of ``failure`` to the server's error log, and return it."""
     import traceback
 
     text = "".join(traceback.format_exception(type(failure), failure, failure.__traceback__))
@@ -123,7 +123,7 @@ def note(request: Request, text: str, label: str = "") -> None:
         log = request.environ["wsgi.errors"]
         log.write(f"kirsch_web: {label}{about}\n{text}")
         log.flush()
-    except Exception:  # noqa: BLE001, S110 - a log that fails must not cost the response
+    except Exception:  # noqa: BLE001, S110 - respond even if logging fails
         pass
 
 
@@ -132,8 +132,8 @@ _UNSAFE = re.compile(rb"[^A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]")
 
 
 def redirect(request: Request, stop: HTTPRedirect) -> None:
-    """Set the response of a redirect. One to another origin that is not declared external is answered with 400: as a
-    rule the client has chosen the location. The log says what a programmer who means it has to write."""
+    """Set the response to a redirect. A redirect to another origin is answered with 400 unless it is declared
+    external, because clients usually chose such a location. The log entry tells the developer how to allow it."""
     location = stop.location
     if not stop.external and leaves(location, request.origin):
         note(
@@ -156,7 +156,7 @@ def redirect(request: Request, stop: HTTPRedirect) -> None:
 def leaves(location: str, origin: str) -> bool:
     """Return whether a browser that follows ``location`` leaves ``origin``.
 
-    Browsers drop control characters and read a backslash as a slash; such a location counts as leaving.
+    Browsers remove control characters and treat a backslash as a slash, so a location with either counts as leaving.
     """
     if _CONTROL.search(location):
         return True
