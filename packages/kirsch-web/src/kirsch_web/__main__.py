@@ -1,4 +1,4 @@
-"""``python -m kirsch_web routes shop:app``."""
+"""Run the commands of kirsch_web: ``python -m kirsch_web routes shop:app``."""
 
 from __future__ import annotations
 

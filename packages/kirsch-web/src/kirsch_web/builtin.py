@@ -1,4 +1,4 @@
-"""The tools that the configuration knows by name without being given to the application, loaded when one is used."""
+"""The built-in tools, which the configuration can switch on by name. Each is imported when it is first used."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MODULES: dict[str, str] = {
     "session": "sessions:SessionTool",
     "trailing_slash": "protect:trailing_slash",
 }
-"""Names of tools, and where each is: ``module:tool``, or ``module:class`` of one that has more to check."""
+"""The tools by name, as ``module:tool``, or as ``module:class`` if the tool has a class of its own."""
 
 
 class BuiltinTools:
-    """The tools of one application by name: those that it was given, then the built-in ones."""
+    """The tools of one application by name: the tools passed to it, then the built-in ones."""
 
     def __init__(self, given: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
@@ -51,7 +51,7 @@ class BuiltinTools:
         return tool
 
     def get(self, name: str) -> Tool | None:
-        """Return the tool of a name; None if there is none."""
+        """Return the tool named ``name``, or None if there is none."""
         return self[name] if name in self else None  # noqa: SIM401 - this is what `get` means here
 
     def __contains__(self, name: str) -> bool:
@@ -63,7 +63,7 @@ class BuiltinTools:
 
 
 def _checked(given: Iterable[Any]) -> Iterator[Tool]:
-    """Return the tools, or ConfigError with words for what is none."""
+    """Yield the tools. Raises ConfigError with a hint if an item is not a tool."""
     from kirsch_web.errors import ConfigError
     from kirsch_web.hooks import Tool
 

@@ -1,6 +1,6 @@
-"""The commands that this distribution adds to ``kirsch``, as its entry points name them (``kirsch.commands``).
+"""The commands that this distribution adds to ``kirsch`` with entry points in the group ``kirsch.commands``.
 
-The server imports this module; without the server ``python -m kirsch_web`` has the same commands.
+The server imports this module. Without the server, ``python -m kirsch_web`` runs the same commands.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _Explains(Command):
-    """A command that :mod:`kirsch_web.explain` runs under the name ``word``."""
+    """A command that :mod:`kirsch_web.explain` implements under the name ``word``."""
 
     __slots__ = ("word",)
 

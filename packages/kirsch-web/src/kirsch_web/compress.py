@@ -1,6 +1,6 @@
-"""Compressing a response, for the tool ``gzip``: with zstd (RFC 8878) if client and Python have it, else with gzip.
+"""Compression of responses for the tool ``gzip``: with zstd (RFC 8878) if client and Python support it, else gzip.
 
-Python has zstd since 3.14; before, the package ``backports.zstd`` is used if it is installed.
+Python includes zstd since 3.14; with older versions the package ``backports.zstd`` is used if it is installed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def compress_response(request: Request, level: int, least: int, types: tuple[str, ...]) -> None:
-    """Compress the response if it is of ``types``, ``least`` bytes or more, and the client takes gzip."""
+    """Compress a response of one of ``types`` with at least ``least`` bytes, if the client accepts gzip or zstd."""
     response = request.response
     if response.status == 304:
         _not_modified(request)
         return
     name = media_type(response.headers.get("Content-Type"))[0]
     fits = name in types or f"{name.partition('/')[0]}/*" in types
-    # Events must not wait in a compressor's window.
+    # Events must not be delayed in the compressor's buffer.
     if not fits or name == "text/event-stream" or response.status in NO_CONTENT or response.status < 200:
         return
     if isinstance(response.body, bytes) and len(response.body) < least:
@@ -33,7 +33,7 @@ def compress_response(request: Request, level: int, least: int, types: tuple[str
         return
     response.headers.vary("Accept-Encoding")
     encoding = chosen_encoding(request.headers.get("Accept-Encoding"))
-    if not encoding or response.status == 206:  # a part of a file is a part of what it was
+    if not encoding or response.status == 206:  # byte ranges refer to the uncompressed file
         return
     if not isinstance(response.body, bytes):
         kind = _CompressedLater if hasattr(response.body, "__aiter__") else Compressed
@@ -47,12 +47,12 @@ def compress_response(request: Request, level: int, least: int, types: tuple[str
     response.headers["Content-Encoding"] = encoding
     response.headers.remove("Content-Length")
     etag = response.headers.get("ETag")
-    if etag and not etag.startswith("W/"):  # the bytes are others now
+    if etag and not etag.startswith("W/"):  # a strong ETag names exact bytes, which differ now
         response.headers["ETag"] = "W/" + etag
 
 
 def _not_modified(request: Request) -> None:
-    """Give a 304 the fields of the 200 that the client has (RFC 9110, 15.4.5): else caches do not take it for that."""
+    """Set Vary and ETag of a 304 as the 200 has them (RFC 9110, 15.4.5); otherwise caches do not match the two."""
     headers = request.response.headers
     headers.vary("Accept-Encoding")
     etag = headers.get("ETag")
@@ -61,13 +61,13 @@ def _not_modified(request: Request) -> None:
 
 
 ZSTD_LEVEL = 3
-"""Of 1 to 22: smaller than gzip's default level makes text, in less time."""
+"""The compression level, 1 to 22. At 3, text becomes smaller than at gzip's default level, in less time."""
 
 _zstd: list[Any] = []
 
 
 def zstd() -> Any:
-    """Return the module that compresses with zstd; None if there is none."""
+    """Return the module for zstd, or None if none is installed."""
     if not _zstd:
         from importlib import import_module
 
@@ -83,8 +83,8 @@ def zstd() -> Any:
 
 
 def chosen_encoding(value: str) -> str:
-    """Return the coding of an Accept-Encoding that the response gets: the one with the higher quality, of equals zstd;
-    empty for none. ``*`` takes gzip, which every client that says so can read."""
+    """Return the coding to use for an Accept-Encoding field: the one with the higher quality; zstd if both are equal;
+    an empty string if neither is accepted. ``*`` selects gzip, which every client that sends it can decode."""
     found = dict(qualities(value))
     gzip = found.get("gzip", found.get("x-gzip", found.get("*", 0.0)))
     if found.get("zstd", 0.0) > 0 and found["zstd"] >= gzip and zstd() is not None:
@@ -93,7 +93,7 @@ def chosen_encoding(value: str) -> str:
 
 
 class Compressed:
-    """A stream, compressed; each part can be read by the client when it is sent."""
+    """A compressed stream. The compressor is flushed after each part, so the client can decode each part at once."""
 
     def __init__(self, body: Any, encoding: str, level: int) -> None:
         self._body = body
@@ -101,7 +101,7 @@ class Compressed:
         self._level = level
 
     def _compressor(self) -> tuple[Callable[[bytes | str], bytes], Callable[[], bytes]]:
-        """Return two functions: one compresses a part so that the client can read it, the other ends the body."""
+        """Return two functions: one compresses and flushes a part, and the other returns the end of the stream."""
         if self._encoding == "zstd":
             compressor: Any = zstd().ZstdCompressor(ZSTD_LEVEL)
             flush = compressor.FLUSH_BLOCK
@@ -131,7 +131,7 @@ class Compressed:
 
 
 class _CompressedLater(Compressed):
-    """The stream of an asynchronous generator, compressed."""
+    """A compressed stream whose parts come from an asynchronous generator."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         compress, end = self._compressor()

@@ -21,21 +21,21 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
 
 
 class CorsTool(Tool):
-    """The tool ``cors``: pages of other origins may read the responses, and send what needs a preflight request.
+    """The tool ``cors``: lets pages of other origins read the responses, and send requests that need a preflight.
 
-    A preflight request (OPTIONS with Access-Control-Request-Method) is answered before any other hook runs. It asks for
-    a path and not for a handler, so the tool is switched on for the application, a class or a section. The fields are
-    on every response, those of errors included. An origin that is not allowed gets none of them, and its browser hides
-    the response from the page. This is no protection against requests that change something: see the tool ``csrf``.
+    A preflight request (OPTIONS with Access-Control-Request-Method) is answered before any other hook runs. It names a
+    path and not a handler, so switch the tool on for the application, a class or a section, not for a handler. All
+    responses have the CORS fields, including those of errors. If an origin is not allowed, they are left out, and the
+    browser hides the response from the page. The tool does not prevent forged requests: see the tool ``csrf``.
 
     Options:
-        origins: a list of origins such as `https://shop.example`, or `["*"]` for all; needed.
-        credentials: whether requests may carry cookies and other credentials of this site; default: False. Not with
-            `*`.
-        methods: a list of methods; default: those that the path has.
-        headers: a list of request fields beyond the few that every page may send; default: Content-Type.
-        expose: a list of response fields that pages may read beyond the few that they always may; default: none.
-        max_age: the seconds for which a browser may keep the answer to a preflight request; default: 600.
+        origins: a list of origins such as `https://shop.example`, or `["*"]` for all; required.
+        credentials: whether requests may carry cookies and other credentials of this site; default: False. Not allowed
+            with `*`.
+        methods: a list of allowed methods; default: the methods of the path.
+        headers: a list of allowed request fields beyond the CORS-safelisted ones; default: Content-Type.
+        expose: a list of response fields that pages may read beyond the CORS-safelisted ones; default: none.
+        max_age: how many seconds a browser may cache the response to a preflight request; default: 600.
     """
 
     types = {  # noqa: RUF012 - no one changes it
@@ -78,7 +78,7 @@ class CorsTool(Tool):
         def preflight(request: Request) -> None:
             if request.method != "OPTIONS" or not request.headers.get("Access-Control-Request-Method"):
                 return
-            # The plan of a dispatcher of the application's own does not know the methods of a path.
+            # ``allow`` is empty with a custom dispatcher, which does not know the methods of a path.
             allow = methods or request.plan.allow
             if allow and is_allowed(request):
                 fields = [("Access-Control-Allow-Methods", ", ".join(allow)), ("Access-Control-Max-Age", max_age)]
@@ -88,7 +88,7 @@ class CorsTool(Tool):
 
         def share(request: Request) -> None:
             fields = request.response.headers
-            if not everyone:  # the response to another origin is another one
+            if not everyone:  # the response depends on the origin
                 fields.vary("Origin")
             if is_allowed(request):
                 fields["Access-Control-Allow-Origin"] = "*" if everyone else request.headers.get("Origin")
@@ -100,7 +100,7 @@ class CorsTool(Tool):
 
 
 def cors(origins: list[str], **options: Any) -> CorsTool:
-    """Return the tool ``cors`` for all paths: pages of ``origins`` may read the responses.
+    """Return the tool ``cors`` for all paths: it lets pages of ``origins`` read the responses.
 
     Options: ``credentials``, ``methods``, ``headers``, ``expose``, ``max_age``; the [settings](settings.md#cors)
     describe them.

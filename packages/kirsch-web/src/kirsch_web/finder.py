@@ -1,4 +1,4 @@
-"""The compiled form of a dispatcher, which finds the endpoint of each request."""
+"""Finders: compiled dispatchers, which find the endpoint of each request."""
 
 from __future__ import annotations
 
@@ -18,49 +18,49 @@ if TYPE_CHECKING:
 
 
 class Finder(ABC):
-    """Base of what dispatchers compile to.
+    """Base class of the finders that dispatchers compile to.
 
-    A dispatcher whose paths have no endpoints overrides :meth:`request` too.
+    A finder whose paths have no endpoints overrides :meth:`request` too.
     """
 
     dynamic = True
-    """True if finding an endpoint may call the application's own code."""
+    """Whether finding an endpoint may call code of the application."""
 
     def __init__(self, app: Application) -> None:
         self.app = app
 
     def request(self, environ: dict[str, Any]) -> Request:
-        """Return the request of ``environ``, with its plan. What goes wrong here is raised where a handler would
-        run."""
+        """Create the request of ``environ`` with its plan. If finding the endpoint fails, the exception is raised when
+        the handler would run."""
         method = environ["REQUEST_METHOD"]
         try:
             endpoint, rest, captured = self.find(percent.wsgi_path(environ.get("PATH_INFO", "")), method)
-        except Exception as error:  # noqa: BLE001 - of the path, or of an object's own code
+        except Exception as error:  # noqa: BLE001 - a bad path, or code of the application failed
             return Request(environ, self.app, self.refusal(error))
         return Request(environ, self.app, endpoint.plan(method), rest, captured)
 
     @abstractmethod
     def find(self, path: str, method: str = "GET", /) -> tuple[Endpoint, Sequence[str], dict[str, str] | None]:
-        """Return the endpoint of a decoded path, the segments for positional parameters, and those that have names."""
+        """Return the endpoint of a decoded path, the segments for positional parameters, and the named segments."""
 
     def exact(self) -> Iterator[tuple[str, Endpoint]]:
-        """Paths whose endpoint never depends on the request, and which leave no segments."""
+        """Yield the paths with a fixed endpoint that takes no further segments, each with its endpoint."""
         return iter(())
 
     def leaves(self) -> Iterator[tuple[str, Endpoint]]:
-        """Paths below which every segment is the one positional argument of the same endpoint."""
+        """Yield the paths below which any one segment is the positional argument of a fixed endpoint, with it."""
         return iter(())
 
     def handlers(self) -> Iterator[Plan]:
-        """Return the plans of all handlers that are known before a request arrives."""
+        """Yield the plans of all handlers that are known before a request arrives."""
         return iter(())
 
     def named(self, name: str) -> Any:
-        """Return the route of a name, for URLs. Raises KeyError."""
+        """Return the route named ``name``, to build URLs. Raises KeyError if there is none."""
         raise KeyError(name)
 
     def path_of(self, plan: Plan, values: dict[str, object]) -> str:
-        """Return the path of a handler with ``values`` for its names, which are taken out."""
+        """Return the path of a handler with its parameters filled in. Removes the used items from ``values``."""
         return filled(plan.path, values)
 
     def refusal(self, error: Exception) -> Plan:

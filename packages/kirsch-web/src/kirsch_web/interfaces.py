@@ -1,4 +1,4 @@
-"""The interfaces of the parts of an application, so that no file has to import one that imports it.
+"""Protocols of the application and its plans, which avoid circular imports.
 
 An :class:`~kirsch_web.app.App` is an ``Application``, and a :class:`~kirsch_web.plan.Plan` is a ``RequestPlan``. Only
 type checkers load this file.
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Application(Protocol):
-    """The application, as dispatchers, plans, tools and requests use it."""
+    """The members of an App that dispatchers, plans, tools and requests use."""
 
     root: object
     tools: Any
@@ -36,7 +36,7 @@ class Application(Protocol):
 
 
 class RequestPlan(Protocol):
-    """The plan of a request, as the request and what answers it use it."""
+    """The members of a Plan that requests and responses use."""
 
     config: dict[str, Any]
     origins: dict[str, str]

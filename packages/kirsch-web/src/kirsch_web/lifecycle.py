@@ -1,4 +1,4 @@
-"""The start and the stop of an application: callbacks that run once in a process."""
+"""The start and stop callbacks of an application, each of which runs once per process."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 class Lifecycle:
     """The callbacks of one application, and which of them have run.
 
-    Invariant: ``0 <= _started <= len(_on_start)``. A start callback that raises is called again by the next attempt,
-    and those before it are not.
+    Invariant: ``0 <= _started <= len(_on_start)``. After a start callback raised, the next attempt to start continues
+    with that callback.
     """
 
     def __init__(self, app: Application) -> None:
         self.pending = False
-        """True until the start callbacks have run, if the application has callbacks."""
+        """True if the application has callbacks and its start callbacks have not all run."""
         self._app = app
         self._on_start: list[Callback] = []
         self._on_stop: list[Callback] = []
@@ -34,14 +34,14 @@ class Lifecycle:
         self._lock = threading.RLock()
 
     def add(self, callback: Callback, *, stops: bool) -> None:
-        """Add a start callback, or a stop callback. Raises RuntimeError after the start."""
+        """Add a start callback, or a stop callback if ``stops``. Raises RuntimeError after the application started."""
         if self._has_ended or ((self._on_start or self._on_stop) and not self.pending):
             raise RuntimeError(f"{_name(callback)}: the application has started already")
         (self._on_stop if stops else self._on_start).append(callback)
         self.pending = True
 
     def start(self) -> None:
-        """Run the start callbacks that have not run. Other threads wait meanwhile."""
+        """Run the remaining start callbacks. Threads that call this meanwhile block until they have run."""
         with self._lock:
             for callback in self._remaining():
                 if is_asynchronous(callback):
@@ -49,7 +49,7 @@ class Lifecycle:
                 callback(self._app)
 
     async def start_in_loop(self, thread: Callable[..., Awaitable[object]]) -> None:
-        """Run the start callbacks that have not run: coroutine functions here, others by ``thread``."""
+        """Run the remaining start callbacks: await coroutine functions, and run others in a thread with ``thread``."""
         for callback in self._remaining():
             await _called(callback, self._app, thread)
 
@@ -65,8 +65,8 @@ class Lifecycle:
         self.pending = False
 
     def stop(self) -> None:
-        """Run the stop callbacks, the last one first, if the application has started; those that are asynchronous are
-        left out. All are called although one raises; the first exception is raised at the end."""
+        """Run the stop callbacks that are not asynchronous, in reverse order, if the application has started. If some
+        raise, run the others, and raise the first exception at the end."""
         with self._lock:
             failures: list[Exception] = []
             for callback in self._stopping():
@@ -79,7 +79,7 @@ class Lifecycle:
                 raise failures[0]
 
     async def stop_in_loop(self, thread: Callable[..., Awaitable[object]]) -> None:
-        """Run the stop callbacks as :meth:`stop` does: coroutine functions here, others by ``thread``."""
+        """Run all stop callbacks like :meth:`stop`: await coroutine functions, and run others with ``thread``."""
         failures: list[Exception] = []
         for callback in self._stopping():
             try:
@@ -90,7 +90,7 @@ class Lifecycle:
             raise failures[0]
 
     def _stopping(self) -> list[Callback]:
-        """End the application; return the callbacks to call: none if it has not started, or has ended before."""
+        """Mark the application as ended, and return its stop callbacks: none if it was not running."""
         if self.pending or self._has_ended:
             return []
         self._has_ended = True

@@ -1,4 +1,4 @@
-"""The short way of a fixed path: no request is made unless the handler asks for one."""
+"""The fast path for handlers at fixed paths. A Request is created only if the handler asks for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Lengths(dict[int, "list[tuple[str, str]]"]):
-    """Content-Length fields by number; those of small bodies are kept."""
+    """Content-Length fields by length. Those of lengths below 4096 are cached."""
 
     def __missing__(self, length: int) -> list[tuple[str, str]]:
         field = [("Content-Length", str(length))]
@@ -29,7 +29,7 @@ lengths = Lengths()
 
 
 def quick(app: Application, plan: RequestPlan, call: Callable[[], object]) -> Callable[..., Iterable[bytes]]:
-    """Return the WSGI callable of a plan without hooks, whose handler ``call`` has no parameters."""
+    """Return a WSGI callable for a plan that has no hooks, and whose handler ``call`` has no parameters."""
 
     def serve(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         pending: list[Any] = [environ, app, plan]
@@ -46,7 +46,7 @@ def quick(app: Application, plan: RequestPlan, call: Callable[[], object]) -> Ca
                 else:
                     body = encode_json(result)
                     fields = plan.json_fields + lengths[len(body)]
-            except Exception as error:  # noqa: BLE001 - whatever a handler raises becomes a response
+            except Exception as error:  # noqa: BLE001 - every exception of a handler becomes a response
                 return respond(current(), start_response, error)
             if body is None:
                 return respond(current(), start_response, None, result)

@@ -1,4 +1,4 @@
-"""Rate limits for paths and handlers, counted in the stores that sessions use.
+"""Rate limits for paths and handlers, kept in the same stores as sessions.
 
     store = web.RedisStore("redis://localhost")
     app = web.App(Root(), tools=[web.rate_limit("100/m", store=store)])
@@ -6,12 +6,13 @@
     @web.post(tools__rate_limit__rate="5/m")
     def login(self, name: str, password: str) -> web.Response: ...
 
-A client has a bucket of tokens, which is one time in the store: the moment at which the bucket is full again. A request
-moves it on by the time in which one token comes, and is refused if the bucket is empty then (the generic cell rate
-algorithm). The store compares and writes in one step, so all processes and machines with this store count together.
+Each client has a token bucket, of which the store holds one number: the time at which the bucket is full again. A
+request adds the time in which one token arrives, or is refused if the bucket is empty (generic cell rate algorithm).
+The store compares and writes atomically, so the limit applies across all processes and machines that share the store.
 
-Each request reads and writes the store. Where limits by address or by a header field are enough, let the server count:
-``kirsch --rate-limit`` costs no round trip. This tool can count what only the application knows, such as the user.
+Each request reads and writes the store. If limits by address or by a header field suffice, use the server's
+``kirsch --rate-limit``, which needs no round trip. This tool can also limit by what only the application knows, such as
+the user.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ if TYPE_CHECKING:
     from kirsch_web.sessions import Store
 
 ATTEMPTS = 5
-"""Writes for one request before its client has too many requests at once."""
+"""How often a request tries to write the store. If concurrent requests win each time, it is refused."""
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def parse_rate(text: str) -> tuple[int, float]:
-    """Return requests and seconds of a rate such as ``20/s``. Raises ValueError."""
+    """Parse a rate such as ``20/s``. Return the number of requests and of seconds. Raises ValueError."""
     match = re.fullmatch(r"([1-9][0-9]{0,8})/([1-9][0-9]{0,8})?([smhd])", text, re.ASCII)
     if match is None:
         raise ValueError(f"{text!r} is not a rate; write 20/s, 100/m, 1000/h or 30/10s")
@@ -47,7 +48,7 @@ def parse_rate(text: str) -> tuple[int, float]:
 
 
 def client_address(request: Request) -> str:
-    """Return the address of the client; of IPv6 the first 64 bits, which one subscriber has."""
+    """Return the IPv4 address of the client, or its IPv6 /64 network, which usually belongs to one subscriber."""
     import ipaddress
 
     try:
@@ -60,16 +61,16 @@ def client_address(request: Request) -> str:
 
 
 class RateLimitTool(Tool):
-    """The tool ``rate_limit``: a client that sends more requests in a time gets 429 with Retry-After.
+    """The tool ``rate_limit``: a client that exceeds the rate gets 429 with Retry-After.
 
     Options:
-        rate: how many requests in which time, such as `20/s`, `100/m`, `1000/h` or `30/10s`; needed.
-        burst: how many requests may come at once; default: as many as the rate has.
-        store: where it is counted: a `web.SQLiteStore`, a `web.RedisStore`, a `web.SQLAlchemyStore`, or your own;
-            needed. It may be the one of the sessions.
-        by: a callable that takes the request and returns who is counted, such as the name of a user; default: the
-            client's address, of IPv6 the /64.
-        name: limits with one name count together; default: those with the same rate and burst do.
+        rate: the number of requests per time, such as `20/s`, `100/m`, `1000/h` or `30/10s`; required.
+        burst: how many requests may arrive at once; default: the number in the rate.
+        store: the store that holds the counts: a `web.SQLiteStore`, a `web.RedisStore`, a `web.SQLAlchemyStore`, or
+            your own; required. It may be the store of the sessions.
+        by: a callable that takes the request and returns the client to limit, such as a user name; default: the
+            client's IPv4 address or IPv6 /64 network.
+        name: limits with the same name share their counts; default: limits with the same rate and burst do.
     """
 
     types = {"rate": str, "burst": int, "store": None, "by": None, "name": str}  # noqa: RUF012 - no one changes it
@@ -105,12 +106,12 @@ class RateLimitTool(Tool):
                 after = ("Retry-After", str(math.ceil(wait)))
                 raise HTTPError(429, "there were too many requests in a short time", headers=[after])
 
-        # Behind the tools that say who the client is, and before the body is read.
+        # After the tools that identify the client, and before the body is read.
         yield Hook(self.point, check, priority=30, name="rate_limit")
 
 
 class RateLimit:
-    """A limit for many clients: one token comes in ``interval`` seconds, and ``burst`` tokens are in a full bucket."""
+    """A rate limit. The bucket of each client holds ``burst`` tokens, and gains one every ``interval`` seconds."""
 
     def __init__(self, store: Store, interval: float, burst: int, name: str) -> None:
         self._store = store
@@ -119,7 +120,7 @@ class RateLimit:
         self._name = name
 
     def take(self, who: str) -> float:
-        """Take a token of ``who``. Return 0, or after how many seconds there is one."""
+        """Take a token from the bucket of ``who``. Return 0, or if it is empty, the seconds until the next token."""
         key = f"rate limit\0{self._name}\0{who}"
         for _ in range(ATTEMPTS):
             found = self._store.get(key)
@@ -127,7 +128,7 @@ class RateLimit:
             now = time.time()
             full_at = max(float(text), now) + self._interval
             wait = full_at - now - self._whole
-            # Numbers of seconds since 1970 are not exact to the microsecond.
+            # A float of seconds since 1970 is not exact to the microsecond.
             if wait > 1e-6:
                 return wait
             if self._store.put(key, repr(full_at), version, math.ceil(self._whole) + 1):
@@ -139,10 +140,10 @@ def rate_limit(rate: str, *, store: Store, **options: Any) -> RateLimitTool:
     """Limit the requests of each client, for all paths.
 
     Args:
-        rate: how many requests in which time, such as ``20/s`` or ``100/m``.
-        store: where it is counted; all processes with this store count together.
-        **options: ``burst``, how many requests may come at once (as many as the rate has); ``by``, a callable that
-            takes the request and returns who is counted (the client's address); ``name``: limits with one name count
-            together (those with the same rate and burst).
+        rate: the number of requests per time, such as ``20/s`` or ``100/m``.
+        store: the store that holds the counts; all processes that share it share the limit.
+        **options: ``burst``, how many requests may arrive at once (default: the number in the rate); ``by``, a callable
+            that returns the client to limit for a request (default: by address); ``name``: limits with the same name
+            share their counts (default: limits with the same rate and burst do).
     """
     return RateLimitTool(rate=rate, store=store, **options)

@@ -1,4 +1,4 @@
-"""Pages from templates of Jinja2, which is not a dependency: ``pip install kirsch-web[templates]``."""
+"""Pages from Jinja2 templates. Jinja2 is an optional dependency: ``pip install kirsch-web[templates]``."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from kirsch_web.request import current
 class Templates:
     """The templates of a folder: ``pages = web.Templates("pages")``, then ``pages("book.html", title="Emma")``.
 
-    Values are escaped in every template, whatever its name. A name that is not given is an error. Templates also see
-    `request`, the current request, `url`, which is :func:`url`, and `csrf_token()`, the token for a form. The
-    attribute ``environment`` is Jinja2's, for filters and tests. Needs Jinja2: `pip install kirsch-web[templates]`.
+    Values are escaped in every template, whatever its file name. An undefined name raises an exception. Templates also
+    have `request`, the current request, `url`, which is :func:`url`, and `csrf_token()`, the token for a form. Add
+    filters and tests to ``environment``, the Jinja2 environment. Needs Jinja2: `pip install kirsch-web[templates]`.
 
     Args:
-        folder: the folder; relative to the working directory.
-        reload: whether a template is compiled again after its file was changed. It costs a look at the files of each
+        folder: the folder of the templates, relative to the working directory.
+        reload: whether a template is compiled again after its file has changed. This checks the template files of each
             page.
-        names: values and functions that every template sees.
+        names: values and functions that every template has.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, reload: bool = True, **names: Any) -> None:
@@ -40,10 +40,10 @@ class Templates:
         self.environment.globals.update({"url": url, "csrf_token": _csrf_token, **names})
 
     def __call__(self, template: str, /, **values: Any) -> str:
-        """Return the page of a template. Raises jinja2.TemplateNotFound if the folder has no such file."""
+        """Render a template with ``values``. Raises jinja2.TemplateNotFound if the folder has no such file."""
         try:
             values.setdefault("request", current())
-        except LookupError:  # outside of a request
+        except LookupError:  # called outside of a request
             pass
         return self.environment.get_template(template).render(values)
 

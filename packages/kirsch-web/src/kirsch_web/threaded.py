@@ -1,4 +1,4 @@
-"""The standard library's HTTP server with a thread for each connection: to try things out, and to test."""
+"""The standard library's HTTP server with a thread for each connection, for trials and tests."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 class _Quiet(WSGIRequestHandler):
     def log_message(self, *_args: object) -> None:
-        """Nothing: what is logged is the application's business."""
+        """Log nothing: the application decides what is logged."""
 
 
 class ThreadedServer(ThreadingMixIn, WSGIServer):
-    """Serves ``app`` in HTTP/1.0 at ``(host, port)``, which it binds at once."""
+    """Serves ``app`` over HTTP/1.0 at ``address``, a host and a port, which the constructor binds."""
 
     daemon_threads = True
 
@@ -27,7 +27,7 @@ class ThreadedServer(ThreadingMixIn, WSGIServer):
         self._over = threading.Event()
 
     def serve(self) -> None:
-        """Serve until :meth:`stop`."""
+        """Serve until another thread calls :meth:`stop`."""
         try:
             self.serve_forever(poll_interval=0.05)
         finally:
@@ -35,6 +35,6 @@ class ThreadedServer(ThreadingMixIn, WSGIServer):
             self._over.set()
 
     def stop(self) -> None:
-        """Stop serving, and wait until the port is free."""
+        """Stop serving, and wait up to 5 seconds until the port is free."""
         self.shutdown()
         self._over.wait(5)
