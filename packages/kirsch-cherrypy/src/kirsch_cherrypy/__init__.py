@@ -11,8 +11,8 @@
 
     cherrypy.quickstart(Root())
 
-A program of many files, or one whose libraries import ``cherrypy`` themselves, calls :func:`install_as_cherrypy`
-first. README.md lists the differences, and describes how to move a program to :mod:`kirsch_web` file by file.
+A program of several files, or with libraries that import ``cherrypy``, calls :func:`install_as_cherrypy` first.
+README.md lists the differences, and describes how to move a program to :mod:`kirsch_web` file by file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from types import ModuleType as _ModuleType
 from types import SimpleNamespace as _SimpleNamespace
 from typing import Any
 
-# pip refuses older ones; a folder on their path does not.
+# pip checks the version, but the package may also be imported from a folder.
 if _sys.version_info < (3, 10):  # noqa: UP036
     raise ImportError(f"kirsch-cherrypy needs Python 3.10 or newer, and this is {_sys.version[:3]} ({_sys.executable})")
 
@@ -60,7 +60,7 @@ __version__ = _globals.version
 
 
 class _GlobalLog(_LogManager):
-    """``cherrypy.log``: inside a request it writes to the log of the request's application."""
+    """``cherrypy.log``. During a request, it writes to the log of the request's application."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         app = _local.current().request.app
@@ -75,13 +75,13 @@ engine: Any = _bus
 request: Any = _local.Proxy("request")
 response: Any = _local.Proxy("response")
 checker = _SimpleNamespace(on=False)
-"""CherryPy's checks of a configuration, which programs switch off; there are none here."""
+"""A stand-in for CherryPy's configuration checker, so that programs can switch it off. It checks nothing."""
 thread_data = _threading.local()
-"""Attributes of the current thread; a callback of ``start_thread`` sets them."""
+"""Thread-local attributes, usually set by callbacks of ``start_thread``."""
 
 
 class _Package(_ModuleType):
-    """The package. A program may give it another tree, say; the files of this layer use that from then on."""
+    """The type of the package. Assigning to a global such as ``cherrypy.tree`` takes effect in its modules too."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if hasattr(_globals, name):
@@ -120,9 +120,9 @@ def quickstart(root: Any = None, script_name: str = "", config: Any = None) -> N
     """Mount an object, start the engine and its HTTP server, and serve until it is stopped.
 
     Args:
-        root: the object, or an :class:`Application`.
-        script_name: the path that it is mounted at.
-        config: a dictionary or a file; its section ``[global]`` is for the process.
+        root: the root object, or an :class:`Application`.
+        script_name: the path at which it is mounted.
+        config: a dictionary or a file; its section ``[global]`` configures the process.
     """
     sections = lib.reprconf.Parser.load(config or {})
     _globals.config.update(sections.pop("global", {}))
@@ -137,7 +137,7 @@ _session = _local.Proxy("session")
 
 def __getattr__(name: str) -> Any:
     if name == "session":
-        # A program may ask whether there is one: there is, once a first session has begun.
+        # hasattr(cherrypy, "session") is true once a first session has been created.
         if _globals.has_sessions:
             return _session
         raise AttributeError("there is no cherrypy.session: switch tools.sessions.on")

@@ -11,7 +11,7 @@ from kirsch_cherrypy.process.wspbus import bus
 
 
 def merge(base: dict[str, Any], other: Any) -> None:
-    """Merge the sections of a dictionary or file into the configuration of an application, path by path."""
+    """Merge the sections of a dictionary or file into an application's configuration, key by key in each section."""
     for section, values in reprconf.Parser.load(other).items():
         if not isinstance(values, dict):
             raise ValueError(
@@ -22,7 +22,7 @@ def merge(base: dict[str, Any], other: Any) -> None:
 
 
 class ProcessConfig(reprconf.Config):
-    """``cherrypy.config``: the values that hold everywhere. Calling it decorates a handler or a class with its own."""
+    """``cherrypy.config``, the global values. Calling it returns a decorator that configures a handler or class."""
 
     def _apply(self, config: dict[str, Any]) -> None:
         if isinstance(config.get("global"), dict):
@@ -39,7 +39,7 @@ class ProcessConfig(reprconf.Config):
 
     @staticmethod
     def __call__(**kwargs: Any) -> Any:
-        """Decorator: set configuration on a handler or class; the values beat those of the decorators beneath it."""
+        """Return a decorator that configures a handler or class. It overrides the values of decorators below it."""
 
         def decorate(target: Any) -> Any:
             if "_cp_config" not in vars(target):
@@ -52,7 +52,7 @@ class ProcessConfig(reprconf.Config):
 
 Config = ProcessConfig  # CherryPy's name
 config: Any = ProcessConfig.__new__(ProcessConfig)
-"""``cherrypy.config``. The package fills it, because its handlers need all that the package has."""
+"""``cherrypy.config``. The package initializes it last, because its handlers need the whole package."""
 
 _OFF = dict.fromkeys(("engine.autoreload.on", "checker.on", "tools.log_headers.on"), False)
 _SHOWN = ("request.show_tracebacks", "request.show_mismatched_params")
@@ -67,7 +67,7 @@ Config.environments = {
 
 
 def _server_namespace(key: str, value: Any) -> None:
-    """``server.OPTION`` of the server, and ``server.NAME.OPTION`` of a further one, which is made when it is named."""
+    """Set ``server.OPTION``, or ``server.NAME.OPTION`` of an additional server, which is created if necessary."""
     name, dot, option = key.rpartition(".")
     server = _globals.server
     if dot:
@@ -83,20 +83,20 @@ def _server_namespace(key: str, value: Any) -> None:
 
 
 def _engine_namespace(key: str, value: Any) -> None:
-    """``engine.OPTION``, ``engine.PLUGIN.on``, ``engine.PLUGIN.OPTION``, and a callback for a signal by its name."""
+    """Set ``engine.OPTION``, ``engine.PLUGIN.on``, ``engine.PLUGIN.OPTION``, or the callback of a signal."""
     plugin, dot, option = key.rpartition(".")
     target = getattr(bus, plugin) if dot else bus
     if key in ("SIGHUP", "SIGTERM"):
         bus.subscribe(key, value)
     elif dot and option == "on":
-        # A program's own object on the engine need not be a plugin.
+        # An object that a program put on the engine need not be a plugin.
         getattr(target, "subscribe" if value else "unsubscribe", lambda: None)()
     else:
         setattr(target, option, value)
 
 
 def _tree_namespace(_key: str, value: Any) -> None:
-    """``tree.NAME``: WSGI callables by path."""
+    """Mount the value of ``tree.NAME``: a WSGI callable, or a dictionary of them by path."""
     for path, app in (value if isinstance(value, dict) else {"": value}).items():
         _globals.tree.graft(app, path)
 
@@ -105,4 +105,4 @@ Config.namespaces["server"] = _server_namespace
 Config.namespaces["engine"] = _engine_namespace
 Config.namespaces["tree"] = _tree_namespace
 Config.namespaces["log"] = lambda key, value: setattr(_globals.log, key, value)
-Config.namespaces["checker"] = lambda _key, _value: None  # an unknown tool fails with its name: nothing has to check
+Config.namespaces["checker"] = lambda _key, _value: None  # no checks needed: unknown tools raise

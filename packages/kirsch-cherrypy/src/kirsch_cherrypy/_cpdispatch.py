@@ -13,7 +13,7 @@ from kirsch_cherrypy.lib import httputil, xmlrpcutil
 
 
 class PageHandler:
-    """A handler with the arguments that it is called with."""
+    """A handler and its arguments. Calling it calls the handler."""
 
     def __init__(self, callable: Any, *args: Any, **kwargs: Any) -> None:
         self.callable, self.args = callable, args
@@ -24,17 +24,17 @@ class PageHandler:
         try:
             return self.callable(*args, **kwargs)
         except TypeError:
-            # The call may have failed because the request's arguments do not fit; else the handler itself is wrong.
+            # The request's arguments may not fit the parameters; otherwise the handler itself raised the exception.
             test_callable_spec(self.callable, args, kwargs)
             raise
 
 
 class LateParamPageHandler(PageHandler):
-    """A handler whose keyword arguments are the request's parameters when it is called."""
+    """A handler whose keyword arguments are the request's parameters at the time of the call."""
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        """The parameters of the request, and what was given."""
+        """The parameters of the request, updated with the given keyword arguments."""
         return {**current().request.params, **self._given}
 
     @kwargs.setter
@@ -43,9 +43,9 @@ class LateParamPageHandler(PageHandler):
 
 
 def test_callable_spec(callable: Any, callable_args: Any, callable_kwargs: Any) -> None:
-    """Raise HTTPError if the arguments do not fit the callable's parameters; return if they do.
+    """Raise HTTPError if the arguments do not fit the callable's parameters.
 
-    What the path and the query bring is part of the URL: 404. What the body brings: 400.
+    The status is 404 for arguments from the path or the query string, and 400 for arguments from the body.
     """
     request = current().request
     parameters = inspect.signature(callable, follow_wrapped=False).parameters.values()
@@ -59,7 +59,7 @@ def test_callable_spec(callable: Any, callable_args: Any, callable_kwargs: Any) 
     multiple = [name for name in of_path if name in callable_kwargs]
     extra = [name for name in callable_kwargs if name not in names and name not in keywords]
     code = getattr(getattr(callable, "__func__", None), "__code__", None)
-    taken = code.co_varnames[:1] if code is not None else ()  # self, which **kwargs cannot take
+    taken = code.co_varnames[:1] if code is not None else ()  # self, which **kwargs cannot contain
 
     def refusal(status: int, what: str, which: list[str]) -> HTTPError:
         return HTTPError(status, f"{what} parameters: {', '.join(which)}" if request.show_mismatched_params else None)
@@ -89,11 +89,11 @@ punctuation_to_underscores = str.maketrans(string.punctuation, "_" * len(string.
 
 
 class Dispatcher:
-    """Walks the tree of objects along the path.
+    """Finds the handler by following the path through the tree of objects.
 
     Args:
-        dispatch_method_name: the method by which an object finds what has no attribute; default ``_cp_dispatch``.
-        translate: the table by which a segment becomes a name; default: punctuation becomes an underscore.
+        dispatch_method_name: the method that finds objects for segments without attributes; default: ``_cp_dispatch``.
+        translate: the table that translates a segment to a name; default: punctuation becomes an underscore.
     """
 
     dispatch_method_name = "_cp_dispatch"
@@ -113,7 +113,7 @@ class Dispatcher:
             request.handler = LateParamPageHandler(func, *_decoded(vpath))
 
     def find_handler(self, path: str) -> tuple[Any, list[str]]:
-        """Return the exposed object for a path, and the segments behind it; None if there is none."""
+        """Return the exposed object for a path, or None, and the remaining segments. Sets ``request.config``."""
         request = current().request
         sections = request.app.config
         root = request.app.root
@@ -121,11 +121,11 @@ class Dispatcher:
         full = [*segments, "index"]
         total = len(full)
         conf = {**_config_of(root), **sections.get("/", {})}
-        # Each step: the name, the object or None, its configuration, and how many segments are left behind it.
+        # Each step: the name, the object or None, its configuration, and the number of remaining segments.
         trail: list[tuple[str, Any, dict[str, Any], int]] = [("root", root, conf, total)]
         node, left, at = root, full[:], ""
         longest = 1 if len(sections) == 1 and "/" in sections else max(map(len, sections), default=0)
-        plain = self.translate is punctuation_to_underscores  # names of letters and digits stay
+        plain = self.translate is punctuation_to_underscores  # then alphanumeric names need no translation
         while left:
             name = left[0]
             before = len(left)
@@ -142,7 +142,7 @@ class Dispatcher:
                 del left[0]
             node = found
             conf = _config_of(node)
-            if len(at) < longest:  # behind it no section can follow
+            if len(at) < longest:  # else the path is longer than that of any section
                 for each in full[total - before : total - len(left)]:
                     at = f"{at}/{each}"
                     if at in sections:
@@ -151,9 +151,9 @@ class Dispatcher:
         return self._handler_on(trail, full, path)
 
     def _ask(self, node: Any, left: list[str]) -> Any:
-        """Ask an object for segments that it has no attribute for; the object may remove some of them."""
+        """Call an object's dispatch method for segments that match no attribute. It may remove some of them."""
         ask = getattr(node, self.dispatch_method_name, None) if node is not None else None
-        # "index" is no segment of the path.
+        # The last item, "index", is not a segment of the path.
         if ask is None or not callable(ask) or getattr(ask, "exposed", False) or len(left) < 2:
             return None
         index = left.pop()
@@ -162,7 +162,7 @@ class Dispatcher:
         return found
 
     def _handler_on(self, trail: Any, full: list[str], path: str) -> tuple[Any, list[str]]:
-        """Return the last exposed object of the trail, or the ``default`` of one."""
+        """Return the deepest exposed object, or exposed ``default`` method, of the trail, and the segments after it."""
         request = current().request
         total = len(full)
         for at in range(len(trail) - 1, -1, -1):
@@ -177,7 +177,7 @@ class Dispatcher:
                 return default, full[total - left : -1]
             if getattr(candidate, "exposed", False):
                 request.config = _merged(trail, full)
-                # The last step is the "index" that was added: a URL of it ends with a slash.
+                # The last step is the added "index": its canonical URL ends with a slash.
                 request.is_index = at == len(trail) - 1
                 return candidate, full[total - left : -1]
         request.config = _merged(trail, full)
@@ -200,12 +200,12 @@ def _merged(trail: Any, full: list[str]) -> dict[str, Any]:
 
 
 def _decoded(vpath: list[str]) -> list[str]:
-    """Return the segments with the slashes that the path had as %2F."""
+    """Return the segments with %2F decoded to slashes."""
     return [each.replace("%2F", "/") for each in vpath] if vpath else vpath
 
 
 class MethodDispatcher(Dispatcher):
-    """Walks the tree to an exposed object, whose method of the request's method is the handler."""
+    """Finds an exposed object. The handler is its method with the name of the HTTP method, such as ``GET``."""
 
     def __call__(self, path_info: str) -> None:
         request, response = current().request, current().response
@@ -230,11 +230,11 @@ class MethodDispatcher(Dispatcher):
 
 
 class RoutesDispatcher:
-    """Dispatches by the package Routes, which it needs.
+    """Dispatches with the package Routes, which must be installed.
 
     Args:
         full_result: whether the handler also receives the route's controller and action.
-        **mapper_options: for ``routes.Mapper``.
+        **mapper_options: options of ``routes.Mapper``.
     """
 
     def __init__(self, full_result: bool = False, **mapper_options: Any) -> None:
@@ -250,12 +250,12 @@ class RoutesDispatcher:
         self.full_result = full_result
 
     def connect(self, name: str, route: str, controller: Any, **kwargs: Any) -> None:
-        """Connect a route to an action of a controller."""
+        """Add a route to a controller."""
         self.controllers[name] = controller
         self.mapper.connect(name, route, controller=name, **kwargs)
 
     def redirect(self, url: str) -> None:
-        """Raise HTTPRedirect, for Routes."""
+        """Raise HTTPRedirect. Routes calls this for redirects."""
         raise HTTPRedirect(url)
 
     def __call__(self, path_info: str) -> None:
@@ -264,11 +264,11 @@ class RoutesDispatcher:
         current().request.handler = NotFound() if func is None else LateParamPageHandler(func)
 
     def find_handler(self, path_info: str) -> Any:
-        """Return the action for the path, or None; parameters of the route join the request's."""
+        """Return the action for the path, or None. Adds the route's parameters to the request's."""
         import routes  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         request = current().request
-        # Routes matches conditions with these, and makes URLs and redirects from them.
+        # Routes uses these to match conditions and to generate URLs and redirects.
         known = {
             "mapper": self.mapper, "environ": request.wsgi_environ, "redirect": self.redirect,
             "host": request.headers.get("Host"), "protocol": request.scheme,
@@ -305,11 +305,11 @@ def XMLRPCDispatcher(next_dispatcher: Any = None) -> Any:
 
 
 def VirtualHost(next_dispatcher: Any = None, use_x_forwarded_host: bool = True, **domains: str) -> Any:
-    """Return a dispatcher that puts a prefix before the path, by the Host.
+    """Return a dispatcher that prepends to the path a prefix selected by the request's host.
 
     Args:
-        next_dispatcher: dispatches the longer path.
-        use_x_forwarded_host: whether X-Forwarded-Host counts before Host.
+        next_dispatcher: the dispatcher that receives the resulting path.
+        use_x_forwarded_host: whether X-Forwarded-Host takes precedence over Host.
         **domains: prefixes by host.
     """
     following = Dispatcher() if next_dispatcher is None else next_dispatcher
@@ -323,7 +323,7 @@ def VirtualHost(next_dispatcher: Any = None, use_x_forwarded_host: bool = True, 
         if prefix:
             path_info = httputil.urljoin(prefix, path_info)
         result = following(path_info)
-        # The section that staticdir uses begins below the prefix, as the client's path does.
+        # Remove the prefix from staticdir's section, because the client's path has none.
         section = request.config.get("tools.staticdir.section")
         if section and prefix:
             request.config["tools.staticdir.section"] = section[len(prefix) :]

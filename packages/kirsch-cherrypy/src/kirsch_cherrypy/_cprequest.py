@@ -1,8 +1,8 @@
-"""The request and its response: hooks, the order of processing, finalizing.
+"""Request and Response: the order of processing, hooks, and finalizing.
 
-The configuration of a path is merged for each request, as programs may change it at any time. What follows from it -
-attributes, hooks, tools with their options - is compiled into a :class:`_Plan`, which is used again while the merged
-configuration is equal.
+The configuration of a path is merged for each request, because programs may change it at any time. The attributes,
+hooks and tools that it sets are compiled into a :class:`_Plan`, which is reused as long as the merged configuration is
+equal.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from kirsch_web.response import NO_CONTENT
 serving = _local.serving
 hookpoints = POINTS
 
-# Handlers of the namespaces of a request's configuration. _Plan compiles these; a program may replace them.
+# Handlers of the configuration namespaces of requests. Programs may replace them. _Plan compiles or calls them.
 
 
 def hooks_namespace(key: str, value: Any) -> None:
-    """``hooks.POINT`` or ``hooks.POINT.NUMBER``: a callable, a Hook or a dotted name."""
+    """Attach the hook that ``hooks.POINT`` or ``hooks.POINT.NUMBER`` sets: a callable, a Hook or a dotted name."""
     serving.request.hooks[key.split(".", 1)[0]].append(_hook(value))
 
 
@@ -48,13 +48,13 @@ def _hook(value: Any) -> Hook:
 
 
 def request_namespace(key: str, value: Any) -> None:
-    """``request.NAME`` and ``request.body.NAME``."""
+    """Set an attribute of the request (``request.NAME``) or of its body (``request.body.NAME``)."""
     body, dot, name = key.partition(".")
     setattr(serving.request.body if dot and body == "body" else serving.request, name or key, value)
 
 
 def response_namespace(key: str, value: Any) -> None:
-    """``response.NAME`` and ``response.headers.NAME``."""
+    """Set an attribute (``response.NAME``) or a header field (``response.headers.NAME``) of the response."""
     if key.startswith("headers."):
         serving.response.headers[key[8:]] = value
     else:
@@ -62,7 +62,7 @@ def response_namespace(key: str, value: Any) -> None:
 
 
 def error_page_namespace(key: str, value: Any) -> None:
-    """``error_page.404`` and ``error_page.default``."""
+    """Set the page of a status (``error_page.404``) or of all others (``error_page.default``)."""
     serving.request.error_page[key if key == "default" else int(key)] = value
 
 
@@ -73,14 +73,14 @@ _BUILTIN = {
 
 
 class _Plan:
-    """The compiled form of one merged configuration; see the module's docstring."""
+    """The compiled form of one merged configuration. The module's docstring describes it."""
 
     def __init__(self, request: Request, config: dict[str, Any]) -> None:
         self.config = dict(config)
         self.generation = reprconf.NamespaceSet.generation
         self.hooks: dict[str, list[Hook]] = {}
         self.toolmaps: dict[str, dict[str, dict[str, Any]]] = {}
-        steps: list[Any] = []  # what must be done for each request, in order
+        steps: list[Any] = []  # the steps to apply to each request, in order
         found = reprconf.by_namespace(config)
         for namespace, handler in list(request.namespaces.items()):
             values = found.get(namespace, {})
@@ -104,16 +104,16 @@ class _Plan:
 
 
 class _Message:
-    """The part that requests and responses share."""
+    """The base class of requests and responses."""
 
     @functools.cached_property
     def cookie(self) -> Any:
-        """The cookies that the client sent, or that the response sets; made when they are first looked at."""
+        """The cookies that the client sent, or that the response sets. Created on first access."""
         return SimpleCookie()
 
 
 class Request(_Message):
-    """One request. Its attributes are what programs read from ``cherrypy.request``."""
+    """One request, whose attributes programs read from ``cherrypy.request``."""
 
     # The connection.
     remote = httputil.Host("127.0.0.1", 1111)
@@ -122,7 +122,7 @@ class Request(_Message):
     scheme = "http"
     multiprocess = False
     multithread = True
-    wsgi_environ: dict[str, Any] = {}  # noqa: RUF012 - of requests that have not begun
+    wsgi_environ: dict[str, Any] = {}  # noqa: RUF012 - for requests outside of serving
     # The request of the client.
     request_line = ""
     protocol: Any = (1, 1)
@@ -175,38 +175,38 @@ class Request(_Message):
         self.hooks = kind.hooks.copy()
         self.params = {}
 
-    # Made when they are first looked at: most requests have no body and no tool that asks for its options.
+    # Created on first access: most requests have no body and no tool that reads its options.
 
     @functools.cached_property
     def unique_id(self) -> Any:
-        """A random UUID, the same for the whole request."""
+        """A random UUID that stays the same for the whole request."""
         return uuid.uuid4()
 
     @functools.cached_property
     def body(self) -> Any:
-        """The body; see :mod:`_cpreqbody`. A hook may replace it."""
+        """The request body (see :mod:`_cpreqbody`), or None if there is none. A hook may replace it."""
         rfile = self.rfile
         return None if rfile is None else _cpreqbody.RequestBody(rfile, self.headers, request_params=self.params)
 
     @functools.cached_property
     def toolmaps(self) -> Any:
-        """The options of tools, by namespace and name; this request's own, to be changed at will."""
+        """The options of tools, by namespace and name: a copy for this request, which programs may change."""
         return {
             space: {name: dict(options) for name, options in tools.items()}
             for space, tools in (self._planned or {}).items()
         }
 
     def close(self) -> None:
-        """Run the hooks of the end, once."""
+        """Run the hooks of ``on_end_request``. Does nothing if they have run."""
         if not self.closed:
             self.closed = True
             self._pass("on_end_request")
             self.stage = "close"
 
     def run(self, method: str, path: str, query_string: str, req_protocol: str, headers: Any, rfile: Any) -> Any:
-        """Answer the request; returns the response.
+        """Process the request, and return the response.
 
-        ``headers`` are pairs of names and values; ``path`` is decoded, and begins with the application's mount.
+        ``headers`` has pairs of names and values. ``path`` is decoded, and begins with the application's mount point.
         """
         response = _local.current().response
         self.stage = "run"
@@ -231,7 +231,7 @@ class Request(_Message):
         except BaseException:
             if self.throw_errors:
                 raise
-            # The page for the error failed, or an error hook did.
+            # The error page or an error hook failed.
             self.app.log("The error response failed", "HTTP", traceback=True, severity=40)
             shown = format_exc() if self.show_tracebacks else ""
             response.output_status, response.header_list, response.body = bare_error(shown)
@@ -241,13 +241,13 @@ class Request(_Message):
         return response
 
     def _pass(self, point: str) -> None:
-        """Run the hooks of a point."""
+        """Enter the stage ``point``, and run its hooks."""
         self.stage = point
         if point in self.hooks:
             self.hooks.run(point)
 
     def respond(self, path_info: str) -> None:
-        """Find the handler, run it between its hooks and finalize; errors become responses."""
+        """Find the handler, run it and its hooks, and finalize the response. Exceptions become error responses."""
         try:
             try:
                 self._answer(path_info)
@@ -285,7 +285,7 @@ class Request(_Message):
             response.finalize()
 
     def _plan(self) -> _Plan:
-        """Return the plan of the merged configuration, from the few last ones of the same handler."""
+        """Return the plan of the merged configuration. The last few plans of each handler are cached."""
         handler = self.handler
         key = getattr(handler, "callable", handler)
         key = getattr(key, "__func__", None) or type(key)
@@ -303,7 +303,7 @@ class Request(_Message):
         return made
 
     def process_query_string(self) -> None:
-        """Read the query into ``params``; 404 if it is not in the expected encoding."""
+        """Parse the query string into ``params``. Raises HTTPError 404 if it is not in the expected encoding."""
         if not self.query_string:
             return
         try:
@@ -317,9 +317,9 @@ class Request(_Message):
         self.params.update(found)
 
     def process_headers(self) -> None:
-        """Read ``header_list`` into ``headers`` and ``cookie``."""
+        """Copy ``header_list`` to ``headers``, and parse the cookies."""
         headers = self.headers
-        put = dict.__setitem__  # the map's own method calls a function for each
+        put = dict.__setitem__  # faster than the map's own method, which calls a function per field
         for name, value in self.header_list:
             put(headers, httputil.titled(name), _decoded(value) if "=?" in value else value)
         if dict.__contains__(headers, "Cookie"):
@@ -332,17 +332,17 @@ class Request(_Message):
             if self.protocol >= (1, 1):
                 raise HTTPError(400, "The request has no Host, which HTTP/1.1 requires (RFC 9112, 3.2).")
             host = self.local.name or self.local.ip
-        elif "\r" in host or "\n" in host:  # of an encoded word
+        elif "\r" in host or "\n" in host:  # from a decoded RFC 2047 word
             headers["Host"] = host = host.replace("\r", "").replace("\n", "")
         self.base = f"{self.scheme}://{host}"
 
     def get_resource(self, path: str) -> None:
-        """Let the dispatcher of the path set ``handler`` and ``config``."""
+        """Call the dispatcher that is configured for the path. It sets ``handler`` and ``config``."""
         dispatch = self.app.find_config(path, "request.dispatch", self.dispatch)
         dispatch(path)
 
     def handle_error(self) -> None:
-        """Answer an unexpected error: its hooks, then ``error_response``."""
+        """Respond to an unexpected exception: run the error hooks and ``error_response``."""
         try:
             self._pass("before_error_response")
             if self.error_response is not None:
@@ -355,7 +355,7 @@ class Request(_Message):
 
 @functools.lru_cache(maxsize=16)
 def _protocol(text: str) -> tuple[int, int]:
-    """Return the version that a text such as HTTP/1.1 stands for."""
+    """Return the version in a text such as HTTP/1.1 as two numbers; (1, 1) for other texts."""
     return httputil.protocol_from_http(text) if re.fullmatch("HTTP/[0-9][.][0-9]", text) else (1, 1)
 
 
@@ -367,7 +367,7 @@ def _decoded(value: str) -> str:
 
 
 class ResponseBody:
-    """``response.body``: whatever a handler returns becomes an iterable of bytes."""
+    """The descriptor of ``response.body``. It converts the value that a handler returns to an iterable of bytes."""
 
     def __get__(self, response: Any, _owner: Any = None) -> Any:
         return self if response is None else response._body
@@ -379,12 +379,12 @@ class ResponseBody:
 
 
 class Response(_Message):
-    """The response that is being made."""
+    """The response to a request, which programs change through ``cherrypy.response``."""
 
     output_status: bytes = b""
     status: Any = ""
     headers: Any = httputil.HeaderMap()
-    header_list: Any = []  # noqa: RUF012 - of responses that are not finalized
+    header_list: Any = []  # noqa: RUF012 - for responses that are not finalized
     stream = False
     body: Any = ResponseBody()
     time: Any = None
@@ -395,17 +395,17 @@ class Response(_Message):
         self._body = []
         self.time = time.time()
         self.headers = httputil.empty_map()
-        # Without a call for each: the names are written as the map has them.
+        # The names have their final form already, so dict.update can set them without a call for each.
         dict.update(self.headers, {"Content-Type": "text/html", "Server": "Kirsch", "Date": _http_date(int(self.time))})
 
     def _flush_body(self) -> None:
-        """Read a body that is not sent, so that it comes to its end."""
+        """Read a body that is not sent, so that its generator runs to its end."""
         if is_iterator(self.body):
             for _ in self.body:
                 pass
 
     def collapse_body(self) -> bytes:
-        """Join the body into one piece of bytes."""
+        """Join the body into one bytes object, and return that."""
         pieces = list(self.body)
         for chunk in pieces:
             if not isinstance(chunk, bytes):
@@ -414,7 +414,7 @@ class Response(_Message):
         return joined
 
     def finalize(self) -> None:
-        """Turn status, headers, cookies and body into what the server sends."""
+        """Convert status, headers, cookies and body to the form that the server sends."""
         try:
             code, reason, _ = valid_status(self.status)
         except ValueError as error:
@@ -428,7 +428,7 @@ class Response(_Message):
             self.body = known = None
         elif not self.stream and known is None:
             known = len(self.collapse_body())
-        # Without a length the server finds the body's end, by chunks or by closing the connection.
+        # Without a length the server delimits the body by chunks, or by closing the connection.
         if known is None:
             headers.pop("Content-Length", None)
         else:
@@ -444,8 +444,8 @@ def _http_date(second: int) -> str:
 
 
 def fill_outside() -> None:
-    """Set the request and response that code outside of a request sees."""
+    """Create the request and response for code that runs outside of a request."""
     request = Request(httputil.Host("127.0.0.1", 80), httputil.Host("127.0.0.1", 1111))
-    request.hooks = Request.hooks  # what is attached outside of a request is a hook of all requests
+    request.hooks = Request.hooks  # a hook attached outside of a request applies to all requests
     _local._outside.request = request
     _local._outside.response = Response()

@@ -11,15 +11,15 @@ from kirsch_cherrypy.process.wspbus import bus
 
 
 class Server(ServerAdapter):
-    """The options of a server; others than these may be set, and have no effect. See :mod:`_cpwsgi_server`."""
+    """The options of a server (see :mod:`_cpwsgi_server`). Other options can be set, but have no effect."""
 
-    # Kirsch and cheroot both have these.
+    # Options of both Kirsch and cheroot.
     thread_pool: Any = 10
     shutdown_timeout: Any = 5
     max_request_body_size: Any = 100 * 1024 * 1024
     socket_port: Any = 8080
     socket_file: Any = None
-    # cheroot's.
+    # Options of cheroot only.
     protocol_version: Any = "HTTP/1.1"
     nodelay: Any = True
     socket_timeout: Any = 10
@@ -30,7 +30,7 @@ class Server(ServerAdapter):
     ssl_private_key: Any = None
     ssl_certificate_chain: Any = None
     ssl_ciphers: Any = None
-    # The server itself: its class or dotted name; default: CPWSGIServer.
+    # The server: its class or dotted name; default: CPWSGIServer.
     instance: Any = None
     _socket_host: Any = "127.0.0.1"
     _bound: Any = None
@@ -52,7 +52,7 @@ class Server(ServerAdapter):
 
     @property
     def bind_addr(self) -> Any:
-        """``(host, port)``, or the path of a Unix socket."""
+        """The address to bind: ``(host, port)``, the path of a Unix socket, or None."""
         address = (self.socket_host, self.socket_port)
         return self.socket_file or (None if address == (None, None) else address)
 
@@ -66,7 +66,7 @@ class Server(ServerAdapter):
 
     @property
     def bound_addr(self) -> Any:
-        """The address that the server listens on, with the real port; ``bind_addr`` while it does not listen."""
+        """The address on which the server listens, with the actual port. ``bind_addr`` while it does not listen."""
         return self.bind_addr if self._bound is None else self._bound
 
     def httpserver_from_self(self, httpserver: Any = None) -> tuple[Any, Any]:
@@ -85,20 +85,20 @@ class Server(ServerAdapter):
         self._bound = getattr(self.httpserver, "bound_addr", None)
 
     def stop(self) -> None:
-        """Stop the server. A port 0 keeps the number that it became."""
+        """Stop the server. If the port was 0, it is set to the actual port, for the next start."""
         super().stop()
         if isinstance(self._bound, tuple) and isinstance(self.bind_addr, tuple):
             self.socket_port = self._bound[1]
         self._bound = None
-        if self._made:  # a server serves once
+        if self._made:  # a server object cannot be started again
             self.httpserver, self._made = None, False
 
     def base(self) -> str:
-        """Scheme and host for URLs that are made outside of requests."""
+        """Return scheme and host for URLs that are built outside of requests."""
         if self.socket_file:
             return str(self.socket_file)
         host = self.socket_host
-        if host in ("0.0.0.0", "::", None):  # noqa: S104 - a name that clients can use
+        if host in ("0.0.0.0", "::", None):  # noqa: S104 - use a name that clients can reach
             import socket
 
             host = socket.gethostname()

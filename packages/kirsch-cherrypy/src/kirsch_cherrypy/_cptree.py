@@ -1,4 +1,4 @@
-"""Applications, and the tree of paths that they are mounted at. Both are WSGI callables."""
+"""Applications, and the tree of their mount points. Both are WSGI callables."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from kirsch_cherrypy.process.wspbus import bus
 
 
 class Application:
-    """A tree of objects with a configuration; a WSGI callable.
+    """A WSGI callable that serves a tree of objects with a configuration.
 
     Args:
         root: the object for the path ``/``.
-        script_name: the path that it is mounted at; None: what each request's environ says.
-        config: sections by path.
+        script_name: the path at which it is mounted, or None to use SCRIPT_NAME of each request's environ.
+        config: the sections of the configuration, by path.
     """
 
     root: Any = None
     config: dict[str, dict[str, Any]]
     relative_urls: Any = False
-    toolboxes: dict[str, Any] = {}  # noqa: RUF012 - of the process: libraries add theirs
+    toolboxes: dict[str, Any] = {}  # noqa: RUF012 - shared by all applications: libraries add theirs
     request_class: Any = _cprequest.Request
     response_class: Any = _cprequest.Response
 
@@ -43,9 +43,9 @@ class Application:
 
     @property
     def script_name(self) -> Any:
-        """The path of the mount, without a slash at its end."""
+        """The mount point, without a trailing slash."""
         if self._script_name is None:
-            # The current request's: the application is mounted by another program.
+            # Another program mounts the application, so each request has the mount point.
             environ = _local.current().request.wsgi_environ
             return environ.get("SCRIPT_NAME", "").rstrip("/").encode("latin-1").decode("utf-8", "replace")
         return self._script_name
@@ -55,12 +55,12 @@ class Application:
         self._script_name = value.rstrip("/") if value else value
 
     def merge(self, config: Any) -> None:
-        """Merge sections, a dictionary or a file, into the configuration."""
+        """Merge a configuration, which is a dictionary of sections or a file, into that of the application."""
         _cpconfig.merge(self.config, config)
         self.namespaces(self.config.get("/", {}))
 
     def find_config(self, path: str, key: str, default: Any = None) -> Any:
-        """Return the value of ``key`` in the section nearest to ``path``."""
+        """Return the value of ``key`` from the most specific section for ``path`` that has it, or ``default``."""
         below = path + "/"
         found = [
             name for name, section in self.config.items()
@@ -69,7 +69,7 @@ class Application:
         return self.config[max(found, key=len)][key] if found else default
 
     def get_serving(self, local: Any, remote: Any, scheme: str, sproto: str) -> Any:
-        """Begin a request: the request and its response, which :data:`serving` has from now on."""
+        """Create a request and its response, make them the current ones in :data:`serving`, and return them."""
         request = self.request_class(local, remote, scheme, sproto)
         request.app = self
         for name, toolbox in self.toolboxes.items():
@@ -86,7 +86,7 @@ class Application:
         bus.publish("after_request")
         try:
             _local.current().request.close()
-        except Exception:  # noqa: BLE001 - a response that is sent already cannot tell of it
+        except Exception:  # noqa: BLE001 - the response has already been sent
             self.log("The end of a request failed", traceback=True, severity=40)
         finally:
             _local.serving.clear()
@@ -96,13 +96,13 @@ class Application:
 
 
 class Tree:
-    """WSGI callables by the path that they are mounted at."""
+    """A WSGI callable that passes requests to other WSGI callables by their mount points."""
 
     def __init__(self) -> None:
         self.apps: dict[str, Any] = {}
 
     def mount(self, root: Any, script_name: str | None = "", config: Any = None) -> Any:
-        """Mount an object as an application, and return that."""
+        """Mount an object as an application, and return the application."""
         if script_name is None:
             raise TypeError(
                 "a tree mounts at a path, and None is none. Give Application(root, None), which takes its path from "
@@ -121,26 +121,26 @@ class Tree:
         return app
 
     def graft(self, wsgi_callable: Any, script_name: str = "") -> None:
-        """Mount a WSGI callable."""
+        """Mount a WSGI callable at ``script_name``."""
         self.apps[script_name.rstrip("/")] = wsgi_callable
 
     def script_name(self, path: str | None = None) -> Any:
-        """Return the longest mount that ``path`` lies below, default the current path; None if there is none."""
+        """Return the longest mount point that contains ``path`` (default: the current path), or None."""
         if path is None:
             request = _local.current().request
             path = httputil.urljoin(request.script_name, request.path_info)
         return self._mount(path)
 
     def _mount(self, path: str) -> str | None:
-        """Return the longest mount that ``path`` lies below."""
+        """Return the longest mount point that contains ``path``, or None."""
         below = path + "/"
         return max([name for name in self.apps if below.startswith(name + "/")], key=len, default=None)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-        # Without double slashes, so that ``//app`` cannot be another path to a proxy than it is here.
+        # Collapse double slashes, so that a proxy and this server do not read ``//app`` as different paths.
         path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "") or "/"
         path = re.sub("//+", "/", path) if "//" in path else path
-        # WSGI has the bytes of a path as Latin-1; mounts are text.
+        # WSGI decodes paths as Latin-1; mount points are text.
         text = path if path.isascii() else path.encode("latin-1").decode("utf-8", "surrogateescape")
         name = self._mount(text)
         if name is None:

@@ -1,4 +1,4 @@
-"""The WSGI callable of an application: middleware around the answer of a request."""
+"""The WSGI callable of an application, and its middleware."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kirsch_web.internal_redirect import second_environ
 
 
 class VirtualHost:
-    """Chooses a WSGI callable by the Host."""
+    """A WSGI callable that passes a request to another one, selected by the host."""
 
     def __init__(self, default: Any, domains: dict[str, Any] | None = None, use_x_forwarded_host: bool = True) -> None:
         self.use_x_forwarded_host = use_x_forwarded_host
@@ -27,7 +27,7 @@ class VirtualHost:
 
 
 class InternalRedirector:
-    """Middleware that serves another path of the same application if it raises InternalRedirect."""
+    """Middleware that serves another path if the application raises InternalRedirect."""
 
     def __init__(self, nextapp: Any, recursive: bool = False) -> None:
         self.nextapp = nextapp
@@ -46,14 +46,14 @@ class InternalRedirector:
                 if not self.recursive and (name + path, redirect.query_string) in redirections:
                     redirect.request.close()
                     raise RuntimeError(f"an InternalRedirect leads to {name + path!r} again") from redirect
-                # The body and what was asked of the first URL do not belong to the second.
+                # The second request has neither the body nor the query string of the first.
                 environ = second_environ(environ, path, redirect.query_string)
                 environ["REQUEST_METHOD"] = "GET"
                 environ["cherrypy.previous_request"] = redirect.request
 
 
 class ExceptionTrapper:
-    """Middleware that answers what the application raises with an error page of its own."""
+    """Middleware that responds with a minimal error page if the application raises an exception."""
 
     def __init__(self, nextapp: Any, throws: Any = (KeyboardInterrupt, SystemExit)) -> None:
         self.nextapp = nextapp
@@ -67,12 +67,12 @@ class ExceptionTrapper:
         except BaseException:  # noqa: BLE001 - it becomes a page
             return _bare(start_response)
         if type(response) is AppResponse and type(response.body) is list:
-            return response  # nothing of it is left to be computed
+            return response  # a complete body cannot raise
         return _TrappedResponse(response, start_response, self.throws)
 
 
 class _TrappedResponse:
-    """The body of a response: what raises before it began becomes an error page."""
+    """The body of a response. If it raises before the response has started, an error page is sent instead."""
 
     def __init__(self, response: Any, start_response: Any, throws: Any) -> None:
         self.response = response
@@ -88,7 +88,7 @@ class _TrappedResponse:
             return next(self.iter_response)
         except (StopIteration, *self.throws):
             raise
-        except BaseException:  # noqa: BLE001 - the server receives it in start_response
+        except BaseException:  # noqa: BLE001 - start_response receives it
             self.iter_response = iter(())
             return b"".join(_bare(self.start_response))
 
@@ -98,14 +98,14 @@ class _TrappedResponse:
 
 
 def _bare(start_response: Any) -> list[bytes]:
-    """Return the body of a page about the current exception, whose fields are given to ``start_response``."""
+    """Log the current exception, call ``start_response`` for an error page, and return the body of the page."""
     traceback = _cperror.format_exc()
     request = _local.current().request
     _globals.log(traceback, severity=40)
-    # After the request has ended, its own configuration is gone, and the global one decides.
+    # After the request has ended, its configuration is no longer available, so use the global one.
     shows = request.show_tracebacks if request.app else _globals.config.get("request.show_tracebacks", True)
     status, headers, body = _cperror.bare_error(traceback if shows else "")
-    # Once the fields are sent the server raises the exception here, and drops the connection.
+    # If the header fields have been sent, start_response raises the exception, and the server drops the connection.
     start_response(status.decode(), [(name.decode(), value.decode()) for name, value in headers], sys.exc_info())
     return body
 
@@ -116,7 +116,7 @@ def _must_be_bytes(value: Any, what: str) -> None:
 
 
 class AppResponse:
-    """The answer to one request: an iterable of bytes that ends the request when it is closed."""
+    """The response to one request as an iterable of bytes. Closing it ends the request."""
 
     def __init__(self, environ: dict[str, Any], start_response: Any, cpapp: Any) -> None:
         self.cpapp = cpapp
@@ -145,13 +145,13 @@ class AppResponse:
         return next(self.iter_response)
 
     def __len__(self) -> int:
-        # A server that sees one block can send it with its length at once.
+        # A server that finds a length of 1 can send the block with a Content-Length.
         if type(self.body) is list:
             return len(self.body)
         raise TypeError("the response is a stream")
 
     def close(self) -> None:
-        """End the request: its last hooks run."""
+        """End the request, which runs its last hooks."""
         if self._closed:
             return
         self._closed = True
@@ -159,7 +159,7 @@ class AppResponse:
             if self.response is not None and self.response.stream and is_closable_iterator(self.body):
                 self.body.close()
         finally:
-            # A server may close the response in a context that has seen none of the request, or another request.
+            # A server may close the response in a context without a current request, or with a different one.
             if _local.current().request is not self.request:
                 _local.serving.load(self.request, self.response)
             self.cpapp.release_serving()
@@ -170,7 +170,7 @@ class AppResponse:
     _closed = False
 
     def run(self) -> None:
-        """Make the request of the environ, and run it."""
+        """Create the request from the environ, and run it."""
         environ = self.environ
         get = environ.get
         local = httputil.Host("", int(get("SERVER_PORT") or -1), get("SERVER_NAME", ""))
@@ -179,7 +179,7 @@ class AppResponse:
         actual = get("ACTUAL_SERVER_PROTOCOL") or named
         self.request, self.response = self.cpapp.get_serving(local, remote, environ["wsgi.url_scheme"], actual)
         request = self.request
-        # A value that is the class's default is not set: an object of more than 30 attributes costs CPython twice.
+        # Values equal to the class defaults are not set: CPython is half as fast with over 30 attributes.
         if login := get("LOGON_USER") or get("REMOTE_USER"):
             request.login = login
         if not environ["wsgi.multithread"]:
@@ -200,19 +200,19 @@ class AppResponse:
 
     @staticmethod
     def translate_headers(environ: dict[str, Any]) -> list[tuple[str, str]]:
-        """Return the header fields of the environ, by their names in HTTP."""
-        # An empty CONTENT_TYPE or CONTENT_LENGTH stands for none.
+        """Return the header fields of the environ as pairs of HTTP name and value."""
+        # An empty CONTENT_TYPE or CONTENT_LENGTH means that there is none.
         return [(name, environ[key]) for key, name, counts in _fields(tuple(environ)) if counts or environ[key]]
 
 
 @functools.lru_cache(maxsize=100)
 def _fields(keys: tuple[str, ...]) -> list[tuple[str, str, bool]]:
-    """Return the keys that stand for header fields, the names of these, and whether an empty one counts."""
+    """Return for each header field its key, its HTTP name, and whether an empty value is kept."""
     return [(key, name, key.startswith("HTTP_")) for key in keys if (name := field_name(key))]
 
 
 def _recoded(text: str, encoding: str) -> str:
-    """Return a text that WSGI has as Latin-1, decoded; unchanged if that cannot be."""
+    """Decode a WSGI string, which is bytes as Latin-1, with ``encoding``. Returns it unchanged if that fails."""
     try:
         return text.encode("latin-1").decode(encoding)
     except ValueError:
@@ -220,7 +220,7 @@ def _recoded(text: str, encoding: str) -> str:
 
 
 class CPWSGIApp:
-    """An application's WSGI callable, with its pipeline of middleware."""
+    """The WSGI callable of an application, including its pipeline of middleware."""
 
     def __init__(self, cpapp: Any, pipeline: Any = None) -> None:
         self.cpapp = cpapp
@@ -235,7 +235,7 @@ class CPWSGIApp:
         self.config: dict[str, dict[str, Any]] = {}
 
     def tail(self, environ: dict[str, Any], start_response: Any) -> Any:
-        """Return the innermost callable: the application itself."""
+        """Run the request in the application itself, the innermost callable of the pipeline."""
         return self.response_class(environ, start_response, self.cpapp)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:

@@ -34,11 +34,11 @@ def expose(func: Any = None, alias: Any = None) -> Any:
 
 
 def popargs(*args: str, handler: Any = None) -> Any:
-    """Take segments of the path as parameters: a class decorator, or the value of ``_cp_dispatch``.
+    """Convert path segments to parameters. Use it as a class decorator, or as the value of ``_cp_dispatch``.
 
     Args:
-        *args: the parameters' names.
-        handler: an object that serves the rest of the path, or a callable that makes one of the parameters.
+        *args: the names of the parameters.
+        handler: an object that serves the rest of the path, or a callable that creates one from the parameters.
     """
 
     def decorated(cls_or_self: Any = None, vpath: Any = None) -> Any:
@@ -57,7 +57,7 @@ def popargs(*args: str, handler: Any = None) -> Any:
         serving.request.params.update(parms)
         if handler is not None:
             return handler
-        # If a segment is left, the object goes on with it, without popping again.
+        # Resolve the next segment, if any, on the object itself, so that popargs is not applied twice.
         return getattr(cls_or_self, vpath.pop(0), None) if vpath else cls_or_self
 
     return decorated
@@ -69,10 +69,10 @@ def url(
     """Return an absolute URL of the application.
 
     Args:
-        path: below the application's mount if it begins with a slash, else relative to the current path.
-        qs: the query: a text, or names and values.
-        script_name: the application's mount; default: the current one.
-        base: scheme and host; default: the current ones.
+        path: relative to the application's mount point if it begins with a slash, else to the current path.
+        qs: the query string, or names and values for it.
+        script_name: the application's mount point; default: that of the current request.
+        base: scheme and host; default: those of the current request.
         relative: True for a URL relative to the current path, "server" for an absolute path.
     """
     if isinstance(qs, (tuple, list, dict)):
@@ -83,7 +83,7 @@ def url(
     if request.app:
         if not path.startswith("/"):
             info = request.path_info
-            # As the trailing_slash tool would have redirected.
+            # Use the path to which the trailing_slash tool would redirect.
             if request.is_index is True:
                 if not info.endswith("/"):
                     info += "/"

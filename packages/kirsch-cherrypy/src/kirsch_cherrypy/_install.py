@@ -1,4 +1,4 @@
-"""The name ``cherrypy`` for this package, in programs of many files."""
+"""Installation of this package under the name ``cherrypy``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def install_as_cherrypy() -> None:
             "CherryPy itself is imported already: call kirsch_cherrypy.install_as_cherrypy() before the first "
             "`import cherrypy`, at the top of the program's main file"
         )
-    # All modules, so that each is one object under both names, whichever of them a file imports first.
+    # Alias all modules, so that each is the same object under both names, regardless of the order of imports.
     for found in pkgutil.walk_packages(layer.__path__, f"{_LAYER}."):
         if not found.name.startswith(f"{_LAYER}.migrate."):  # commands, which a program does not import
             importlib.import_module(found.name)

@@ -1,4 +1,4 @@
-"""JSON under the names that CherryPy programs import."""
+"""JSON functions under the names that CherryPy programs import."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ decode = json.loads
 
 
 def encode(value: Any) -> Any:
-    """Return the JSON of ``value`` in pieces of bytes."""
+    """Yield the JSON of ``value`` in chunks of bytes."""
     for chunk in json.JSONEncoder().iterencode(value):
         yield chunk.encode()
