@@ -9,7 +9,7 @@ text_or_bytes = (str, bytes)
 
 
 def ntob(text: str, encoding: str = "ISO-8859-1") -> bytes:
-    """Bytes of a text."""
+    """Encode a text."""
     if not isinstance(text, str):
         raise TypeError(f"ntob() converts a str, not {type(text).__name__}")
     return text.encode(encoding)
@@ -30,7 +30,7 @@ def tonative(value: str | bytes, encoding: str = "ISO-8859-1") -> str:
 
 
 def base64_decode(text: str | bytes, encoding: str = "utf-8") -> str:
-    """Return the text that Base64 stands for."""
+    """Decode Base64, and return the result as text."""
     from base64 import b64decode
 
     return b64decode(text).decode(encoding)

@@ -1,4 +1,4 @@
-"""The error log and the access log of an application, through the standard library's logging."""
+"""The error log and access log of an application, based on the standard library's logging."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from kirsch_cherrypy import _local
 
 
 class WSGIErrorHandler(logging.Handler):
-    """Writes to the ``wsgi.errors`` of the current request."""
+    """A logging handler that writes to ``wsgi.errors`` of the current request."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record."""
+        """Write a record, if there is a current request."""
         stream = _local.current().request.wsgi_environ.get("wsgi.errors")
         if stream is not None:
             try:
                 stream.write(self.format(record) + "\n")
                 stream.flush()
-            except Exception:  # noqa: BLE001 - logging's way
+            except Exception:  # noqa: BLE001 - as the handlers of logging do
                 self.handleError(record)
 
 
 class LogManager:
-    """Two loggers, and where they write to: ``log.screen``, ``log.wsgi``, ``log.error_file``, ``log.access_file``.
+    """An error log and an access log. ``screen``, ``wsgi``, ``error_file`` and ``access_file`` set their targets.
 
-    Calling it writes to the error log.
+    Calling the object writes to the error log.
     """
 
     access_log_format = '{h} {l} {u} {t} "{r}" {s} {b} "{f}" "{a}"'
@@ -44,13 +44,13 @@ class LogManager:
                 log.addHandler(logging.NullHandler())
 
     def reopen_files(self) -> None:
-        """Close the files, after they were renamed: the next message opens them again."""
+        """Close the log files, for example after they were renamed. The next message reopens them."""
         for handler in (*self.error_log.handlers, *self.access_log.handlers):
             if isinstance(handler, logging.FileHandler):
                 handler.close()
 
     def error(self, msg: str = "", context: str = "", severity: int = logging.INFO, traceback: bool = False) -> None:
-        """Write to the error log, with the traceback of the current exception if asked."""
+        """Write to the error log, with the traceback of the current exception if ``traceback``."""
         exc_info = sys.exc_info() if traceback else None
         self.error_log.log(severity, f"{self.time()} {context} {msg}".rstrip(), exc_info=exc_info)
 
@@ -58,25 +58,25 @@ class LogManager:
         self.error(*args, **kwargs)
 
     def access_if_listened(self) -> None:
-        """Write the access line, if a handler takes it: making the line costs as much as a small response."""
+        """Write the access log line if a handler is installed: formatting it costs as much as a small response."""
         log: logging.Logger | None = self.access_log if self.access_log.isEnabledFor(logging.INFO) else None
         while log is not None:
             for handler in log.handlers:
-                if type(handler).__name__ != "NullHandler":  # logging's, or another library's
+                if type(handler).__name__ != "NullHandler":  # of logging, or of another library
                     self.access()
                     return
             log = log.parent if log.propagate else None
 
     def access(self) -> None:
-        """Write the access line of the current request."""
+        """Write the access log line of the current request."""
         try:
             self.access_log.log(logging.INFO, self.access_log_format.format_map(_Atoms(self)))
-        except Exception:  # noqa: BLE001 - a format that fails must not fail the request
+        except Exception:  # noqa: BLE001 - a wrong format must not fail the request
             self(traceback=True)
 
     @staticmethod
     def time() -> str:
-        """Return the time as the access log has it."""
+        """Return the local time in the format of the access log."""
         return f"{datetime.datetime.now():[%d/%b/%Y:%H:%M:%S]}"
 
     error_file = property(
@@ -114,18 +114,18 @@ _KINDS: dict[str, Any] = {
 
 
 def _handler_of(log: logging.Logger, kind: str) -> Any:
-    """Return the handler of a kind that the configuration has added."""
+    """Return the handler of ``kind`` that the configuration added, or None."""
     return next((each for each in log.handlers if each.name == f"cherrypy.{kind}"), None)
 
 
 def _write_to(log: logging.Logger, kind: str, target: Any) -> None:
-    """Replace the handler of a kind; without a target there is none."""
+    """Replace the handler of ``kind`` by one for ``target``. Only remove it if there is no target."""
     present = _handler_of(log, kind)
     if present:
         if target and getattr(present, "baseFilename", None) == os.path.abspath(str(target)):
             return
         log.removeHandler(present)
-        present.close()  # a stream of the process itself stays open
+        present.close()  # leaves stdout and stderr open
     if target:
         handler = _KINDS[kind](target)
         handler.name = f"cherrypy.{kind}"
@@ -145,11 +145,11 @@ _ATOMS: dict[str, Any] = {
     "i": lambda request, _: request.unique_id,
     "z": lambda *_: LazyRfc3339UtcTime(),
 }
-"""The names that a format of the access log may contain."""
+"""The names that the format of the access log may use."""
 
 
 class _Atoms(dict[str, str]):
-    """The atoms of the current request, each made when the format asks for it."""
+    """The values of the current request for the access log format, computed on demand."""
 
     def __init__(self, log: LogManager) -> None:
         super().__init__()
@@ -157,13 +157,13 @@ class _Atoms(dict[str, str]):
 
     def __missing__(self, name: str) -> str:
         if name == "t":
-            return self._log.time()  # a program may write another
+            return self._log.time()  # a program may override it
         frame = _local.current()
         return _escaped(str(_ATOMS[name](frame.request, frame.response)))
 
 
 def _escaped(text: str) -> str:
-    """Return a text that cannot begin a line or end a quoted string of the log: as Apache escapes it."""
+    """Escape a text like Apache, so that it cannot start a new line or end a quoted string in the log."""
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return text
     # Bytes beyond ASCII as \xNN, control characters as \n; the backslash as it is.
@@ -172,7 +172,7 @@ def _escaped(text: str) -> str:
 
 
 class LazyRfc3339UtcTime:
-    """The time as RFC 3339 writes it, made when it is asked for."""
+    """The current UTC time in the format of RFC 3339, computed by ``str()``."""
 
     def __str__(self) -> str:
         moment = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)

@@ -1,4 +1,4 @@
-"""The body of a request: forms, multipart bodies, files."""
+"""Request bodies: forms, multipart bodies and files."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kirsch_web.forms import CHUNK, Limits
 
 _LIMITS = Limits()
 _LINE = 1 << 16
-_DEPTH = 3  # multipart bodies inside one another
+_DEPTH = 3  # limit of nested multipart bodies
 
 
 def process_urlencoded(entity: Entity) -> None:
-    """Read a form of names and values into ``entity.params``, in the first charset that fits."""
+    """Parse a URL-encoded form into ``entity.params``, with the first charset that can decode it."""
     pairs = [pair.partition(b"=") for pair in entity.fp.read().split(b"&") if pair]
 
     def decoded(charset: str) -> list[tuple[str, str]]:
@@ -45,7 +45,7 @@ def process_multipart(entity: Entity) -> None:
     parts = _Parts(entity.fp, b"--" + boundary.encode("ascii"))
     if entity.length == 0:
         return
-    for _ in parts.content():  # the text before the first delimiter means nothing
+    for _ in parts.content():  # ignore the preamble
         pass
     while not parts.over:
         if len(entity.parts) >= _LIMITS.parts:
@@ -73,13 +73,13 @@ class _Parts:
         return line
 
     def content(self) -> Any:
-        """Return the pieces up to the next delimiter, to which the line end before it belongs; ``over`` behind the
-        last."""
+        """Yield the content up to the next delimiter, without the line end before it. Set ``over`` after the last
+        delimiter."""
         line_end, begins = b"", True
         while True:
             line = self._line()
             if begins and line.startswith(b"--") and (found := line.strip()) in self._delimiters:
-                # A body may be cut inside its last delimiter: the part before it is whole.
+                # Accept a body that is cut inside its last delimiter, because the part before it is complete.
                 self.over = found == self._delimiters[1] or not line.endswith(b"\n")
                 return
             begins = line.endswith(b"\n")
@@ -88,7 +88,7 @@ class _Parts:
             yield data[: len(data) - len(line_end)]
 
     def fields(self) -> httputil.HeaderMap:
-        """Return the header fields of the next part, in UTF-8 or else in Latin-1."""
+        """Read the header fields of the next part, decoded as UTF-8 or else as Latin-1."""
         fields = httputil.HeaderMap()
         size, name = 0, ""
         while (line := self._line()).strip(b"\r\n"):
@@ -99,7 +99,7 @@ class _Parts:
                 text = line.decode()
             except UnicodeDecodeError:
                 text = line.decode("latin-1")
-            if text[0] in " \t" and name:  # the line before goes on
+            if text[0] in " \t" and name:  # continues the previous line
                 fields[name] += ", " + text.strip()
                 continue
             name, colon, value = text.partition(":")
@@ -111,7 +111,7 @@ class _Parts:
 
 
 def process_multipart_form_data(entity: Entity, others: str | None = None) -> None:
-    """Read the parts of a form; those with a name become parameters, and the others the parameter ``others``."""
+    """Read the parts of a form. A part without a name becomes the parameter ``others``, if that is given."""
     process_multipart(entity)
     named = [(others if part.name is None else part.name, part) for part in entity.parts]
     entity.parts = [part for part in entity.parts if part.name is None or others]
@@ -121,9 +121,9 @@ def process_multipart_form_data(entity: Entity, others: str | None = None) -> No
 
 
 class Entity:
-    """A body or a part of one.
+    """A request body, or a part of one.
 
-    ``fp`` is read by :meth:`process` with the processor for its Content-Type; without one it is kept as a file.
+    :meth:`process` reads ``fp`` with the processor for the Content-Type; if there is none, it calls ``default_proc``.
     """
 
     processors: Any = {  # noqa: RUF012 - programs may change it
@@ -134,7 +134,7 @@ class Entity:
     part_class: Any = None
     attempt_charsets: Any = ["utf-8"]  # noqa: RUF012 - programs may change it
     default_content_type = "application/x-www-form-urlencoded"
-    # From its header.
+    # From the header fields.
     length: int | None = None
     filename: str | None = None
     name: str | None = None
@@ -155,7 +155,7 @@ class Entity:
         usual = self.attempt_charsets
         self.attempt_charsets = [said] + [each for each in usual if each != said] if said else usual[:]
         length = headers.get("Content-Length")
-        # With a Transfer-Encoding the length counts for nothing (RFC 9112, 6.1).
+        # Transfer-Encoding overrides Content-Length (RFC 9112, 6.1).
         if length is not None and "chunked" not in headers.get("Transfer-Encoding", ""):
             self.length = content_length(str(length))
         for element in headers.elements("Content-Disposition")[:1]:
@@ -170,7 +170,7 @@ class Entity:
 
     @property
     def type(self) -> Any:
-        """The content type."""
+        """The value of Content-Type with its parameters."""
         return self.content_type
 
     def __getattr__(self, name: str) -> Any:
@@ -182,13 +182,13 @@ class Entity:
         return iter(self.fp)
 
     def read_into_file(self, fp_out: Any = None) -> Any:
-        """Return the whole body in a file, at its end."""
+        """Copy the whole body to a file, and return the file, positioned at its end."""
         file = self.make_file() if fp_out is None else fp_out
         shutil.copyfileobj(self.fp, file, CHUNK)
         return file
 
     def make_file(self) -> Any:
-        """Return a file for a body that is not kept in memory; subclasses may make another."""
+        """Return a temporary file for a body that is not kept in memory. Subclasses may override this."""
         return tempfile.TemporaryFile()
 
     def fullvalue(self) -> Any:
@@ -205,7 +205,7 @@ class Entity:
         return self.fullvalue() if self.filename is None else self
 
     def decode_entity(self, value: Any) -> str:
-        """Return the text of bytes, in the first charset that fits; 400 if none does."""
+        """Decode bytes with the first charset that can decode them. Raises HTTPError 400 if none can."""
         return value if isinstance(value, str) else self._first_that_fits(value.decode)
 
     def _first_that_fits(self, decode: Any) -> Any:
@@ -220,7 +220,7 @@ class Entity:
         raise HTTPError(400, f"The request entity could not be decoded. {tried}")
 
     def process(self) -> None:
-        """Run the processor for the whole content type, else for its first half, else :meth:`default_proc`."""
+        """Run the processor for the media type, else the one for its top-level type, else :meth:`default_proc`."""
         kind = self.content_type.value
         processor = self.processors.get(kind) or self.processors.get(kind.split("/", 1)[0])
         if processor is None:
@@ -229,15 +229,15 @@ class Entity:
             processor(self)
 
     def default_proc(self) -> None:
-        """Keep the body for the handler to read."""
+        """Leave the body unread, for the handler."""
 
 
 class Part(Entity):
-    """A part of a multipart body. Without a filename it stays in memory, up to ``maxrambytes``.
+    """A part of a multipart body. Without a filename it is kept in memory, up to ``maxrambytes`` bytes.
 
     Args:
-        content: the pieces of its content.
-        headers: its header fields.
+        content: the content as an iterable of bytes.
+        headers: the header fields of the part.
     """
 
     maxrambytes = 1000
@@ -256,7 +256,7 @@ class Part(Entity):
         self.fp.seek(0)
 
     def default_proc(self) -> None:
-        """Keep a file in ``file``; another part in ``value``, or in ``file`` if it is long."""
+        """Store an uploaded file in ``file``, and another part in ``value``, or in ``file`` if it is long."""
         if isinstance(self.fp, io.BytesIO):
             self.value = self.fp.getvalue()
         else:
@@ -267,23 +267,23 @@ Entity.part_class = Part
 
 
 class SizedReader(io.RawIOBase):
-    """The body as the server gives it: no more than ``length`` bytes are read, and 413 above ``maxbytes``."""
+    """Reads at most ``length`` bytes from the server's stream. Raises HTTPError 413 above ``maxbytes``."""
 
     def __init__(self, fp: Any, length: int | None, maxbytes: Any, has_trailers: bool = False) -> None:
         self._fp, self._length, self._maxbytes, self._has_trailers = fp, length, maxbytes, has_trailers
         self.bytes_read, self.done = 0, False
 
     def readable(self) -> bool:
-        """Return whether it can be read: it can."""
+        """Return True, as :class:`io.RawIOBase` requires."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read into ``buffer``; how many bytes there were."""
+        """Read into ``buffer``, and return the number of bytes; 0 at the end."""
         size = len(buffer) if self._length is None else min(len(buffer), self._length - self.bytes_read)
         try:
             data = self._fp.read(size) if size and not self.done else b""
         except Exception as error:
-            # cheroot's, for a chunked body above the server's own limit
+            # cheroot raises this for a chunked body above the server's limit
             if type(error).__name__ == "MaxSizeExceeded":
                 raise HTTPError(413) from error
             raise
@@ -300,7 +300,7 @@ class SizedReader(io.RawIOBase):
         if self._length is not None and self.bytes_read < self._length:
             raise HTTPError(400, "The request entity is shorter than its Content-Length.")
         if self._has_trailers and hasattr(self._fp, "read_trailer_lines"):
-            # cheroot leaves the trailer fields to the reader; unread they would begin the next request.
+            # cheroot leaves the trailer fields unread; they would be parsed as the next request.
             for _ in self._fp.read_trailer_lines():
                 pass
 
@@ -313,16 +313,16 @@ class RequestBody(Entity):
 
     def __init__(self, fp: Any, headers: Any, params: Any = None, request_params: Any = None) -> None:
         super().__init__(fp, headers, params)
-        # RFC 2616's default for text without a charset, which clients still send.
+        # ISO-8859-1 is the default of RFC 2616 for text without a charset, and some clients still use it.
         named = {each.lower() for each in self.attempt_charsets}
         if self.content_type.value.startswith("text/") and not named & {"iso-8859-1", "latin-1"}:
             self.attempt_charsets = [*self.attempt_charsets, "ISO-8859-1"]
-        # One that is no form: its unnamed parts become the parameter "parts".
+        # In other multipart types, parts without a name become the parameter "parts".
         self.processors["multipart"] = lambda entity: process_multipart_form_data(entity, "parts")
         self.request_params = {} if request_params is None else request_params
 
     def process(self) -> None:
-        """Read the body; 411 if neither a length nor a transfer coding says that there is one."""
+        """Read the body. Raises HTTPError 411 without a Content-Length or Transfer-Encoding field."""
         headers = serving.request.headers
         if "Content-Length" not in headers and "Transfer-Encoding" not in headers:
             raise HTTPError(411)

@@ -1,6 +1,6 @@
 """The HTTP server of ``quickstart()`` and ``engine.start()``: Kirsch if it is installed, else cheroot, else wsgiref.
 
-Programs in production are better served by the command, ``kirsch module:application``, which has workers and reloading.
+In production, prefer the command ``kirsch module:application``, which has workers and reloading.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class CPWSGIServer:
         return self.wsgi_app(environ, start_response)
 
     def prepare(self) -> None:
-        """Bind the address. Raises OSError if it cannot be bound."""
+        """Create the server and bind its address. Raises OSError if that fails."""
         adapter = self.server_adapter
         tls = bool(adapter.ssl_certificate)
-        if importlib.util.find_spec("kirsch") and not tls:  # Kirsch leaves TLS to a proxy in front
+        if importlib.util.find_spec("kirsch") and not tls:  # the ssl options are those of cheroot
             make = _kirsch
         elif importlib.util.find_spec("cheroot"):
             make = _cheroot
@@ -43,19 +43,19 @@ class CPWSGIServer:
         self.ready = True
 
     def start(self) -> None:
-        """Bind and serve."""
+        """Bind the address, and serve until :meth:`stop`."""
         self.prepare()
         self.serve()
 
     def stop(self) -> None:
-        """Stop serving; requests that run have ``shutdown_timeout`` seconds."""
+        """Stop serving. Running requests have ``shutdown_timeout`` seconds to finish."""
         self.ready = False
         if self._backend is not None:
             self._backend.stop()
 
     @property
     def timeout(self) -> Any:
-        """Seconds that a connection may be silent, if the server is cheroot."""
+        """How many seconds a connection may be idle, if the server is cheroot."""
         return getattr(self._backend, "timeout", self.server_adapter.socket_timeout)
 
     @timeout.setter
@@ -64,7 +64,7 @@ class CPWSGIServer:
             self._backend.timeout = seconds
 
 
-# Each of these binds, and returns the server, the function that serves, and the address that is bound.
+# Each of these functions binds, and returns the server, the function that serves, and the bound address.
 
 
 def _kirsch(app: Any, address: Any, adapter: Any) -> tuple[Any, Any, Any]:
@@ -91,7 +91,7 @@ def _cheroot(app: Any, address: Any, adapter: Any) -> tuple[Any, Any, Any]:
     import cheroot.wsgi
 
     class Request(cheroot.server.HTTPRequest):  # type: ignore[misc, unused-ignore]
-        """Accepts absolute URLs, as RFC 9112, 3.2.2 asks of servers."""
+        """Accepts absolute URLs in request lines, as RFC 9112, 3.2.2 requires."""
 
         def __init__(self, server: Any, conn: Any) -> None:
             super().__init__(server, conn, proxy_mode=True)

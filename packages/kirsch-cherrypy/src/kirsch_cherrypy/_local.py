@@ -1,4 +1,4 @@
-"""The current request, found through a context variable, so that threads, greenlets and tasks keep apart."""
+"""The current request, kept in a context variable, so that threads, greenlets and tasks each have their own."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any
 
 
 class Frame:
-    """The request and the response that are served, and what tools keep beside them, such as the session."""
+    """The current request and response, and objects that tools add, such as the session."""
 
     def __init__(self, request: Any, response: Any) -> None:
         self.request = request
         self.response = response
 
 
-_outside = Frame(None, None)  # what code outside of a request sees; _cprequest fills it
+_outside = Frame(None, None)  # for code outside of a request; _cprequest fills it
 _frame: ContextVar[Frame] = ContextVar("kirsch_cherrypy", default=_outside)
 current = _frame.get
 
 
 class Serving:
-    """``cherrypy.serving``: attributes are those of the request that is being served here."""
+    """``cherrypy.serving``. Its attributes are those of the current :class:`Frame`."""
 
     __slots__ = ()
 
     def load(self, request: Any, response: Any) -> None:
-        """Begin to serve ``request``."""
+        """Make ``request`` and ``response`` the current ones."""
         _frame.set(Frame(request, response))
 
     def clear(self) -> None:
-        """End serving."""
+        """Reset to the request and response for code outside of a request."""
         _frame.set(_outside)
 
     def __getattr__(self, name: str) -> Any:
@@ -47,7 +47,7 @@ serving = Serving()
 
 
 class Proxy:
-    """Stands for an attribute of :data:`serving`, so that a global name means the current request's object."""
+    """Forwards to an attribute of :data:`serving`, so that a global refers to the object of the current request."""
 
     __slots__ = ("_target",)
 
@@ -73,7 +73,7 @@ def _forwarded(call: Any) -> Any:
     return lambda self, *args: call(getattr(current(), self._target), *args)
 
 
-# Python looks for these in the class.
+# Python looks up special methods in the class.
 for _name, _call in {
     "__getitem__": operator.getitem, "__setitem__": operator.setitem, "__delitem__": operator.delitem,
     "__contains__": operator.contains, "__len__": len, "__iter__": iter, "__bool__": bool,

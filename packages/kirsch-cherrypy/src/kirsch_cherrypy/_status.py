@@ -1,11 +1,11 @@
-"""Statuses: what a number means, and what a program may write for one."""
+"""HTTP statuses: their reasons and messages, and the parsing of statuses that programs set."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Any
 
-# Reason and message of each status, as Python has them.
+# The reason and message of each status, from the standard library.
 response_codes: dict[int, tuple[str, str]] = {each.value: (each.phrase, each.description) for each in HTTPStatus}
 response_codes[404] = ("Not Found", "Nothing matches the given URI")
 response_codes[500] = (
@@ -15,9 +15,9 @@ response_codes[500] = (
 
 
 def valid_status(status: Any) -> tuple[int, str, str]:
-    """Number, reason and message of a status such as 404, "404" or "404 Gone fishing".
+    """Return number, reason and message of a status such as 404, "404" or "404 Gone fishing".
 
-    None and an empty text mean 200. Raises ValueError if it is no number from 100 to 599.
+    None and an empty string mean 200. Raises ValueError if the number is not from 100 to 599.
     """
     if status == 200 or not status:
         return _OK

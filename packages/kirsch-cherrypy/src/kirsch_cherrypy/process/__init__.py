@@ -1,4 +1,4 @@
-"""The engine's bus and plugins, under the names of CherryPy's ``process``."""
+"""The engine's bus and plugins, under the names of ``cherrypy.process``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Plugins: objects that subscribe their methods to the bus.
 
-Left out: daemons, dropping privileges and reloading. Those names exist, and say what to use instead.
+``Daemonizer`` and ``Autoreloader`` are stand-ins: a supervisor and ``kirsch --reload`` replace them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class SimplePlugin:
-    """Subscribes the methods that are named like channels."""
+    """Base class of plugins. Subscribes each method whose name is that of a channel."""
 
     bus: Any = None
 
@@ -24,18 +24,18 @@ class SimplePlugin:
         return [(channel, getattr(self, channel)) for channel in self.bus.listeners if hasattr(self, channel)]
 
     def subscribe(self) -> None:
-        """Subscribe the methods."""
+        """Subscribe the plugin's methods to their channels."""
         for channel, method in self._channels():
             self.bus.subscribe(channel, method)
 
     def unsubscribe(self) -> None:
-        """Unsubscribe them."""
+        """Unsubscribe the plugin's methods."""
         for channel, method in self._channels():
             self.bus.unsubscribe(channel, method)
 
 
 class SignalHandler:
-    """Signals as channels: SIGTERM exits, SIGHUP exits, SIGUSR1 is graceful. Only the main thread may subscribe it."""
+    """Publishes signals on the bus: SIGTERM and SIGHUP exit, SIGUSR1 is graceful. Subscribe it in the main thread."""
 
     def __init__(self, bus: Any) -> None:
         self.bus = bus
@@ -43,19 +43,19 @@ class SignalHandler:
         self._previous_handlers: dict[int, Any] = {}
 
     def subscribe(self) -> None:
-        """Take the signals."""
+        """Install the signal handlers."""
         for name, handler in self.handlers.items():
-            with contextlib.suppress(ValueError):  # outside of the main thread signals are another part's
+            with contextlib.suppress(ValueError):  # only the main thread can install signal handlers
                 self.set_handler(name, handler)
 
     def unsubscribe(self) -> None:
-        """Give them back."""
+        """Restore the previous signal handlers."""
         for number, previous in self._previous_handlers.items():
             signal.signal(number, signal.SIG_DFL if previous is None else previous)
         self._previous_handlers.clear()
 
     def set_handler(self, name: Any, listener: Any = None) -> None:
-        """Publish a signal as a channel of its name."""
+        """Publish a signal on the channel with its name, to which ``listener`` is subscribed."""
         number = getattr(signal, name, None) if isinstance(name, str) else name
         if number is None:
             raise ValueError(f"there is no signal {name!r}")
@@ -72,7 +72,7 @@ class SignalHandler:
 
 
 class BackgroundTask(threading.Thread):
-    """A daemon thread that calls a function again and again, ``interval`` seconds apart."""
+    """A daemon thread that calls a function repeatedly, and waits ``interval`` seconds before each call."""
 
     def __init__(self, interval: float, function: Any, args: Any = (), kwargs: Any = None, bus: Any = None) -> None:
         super().__init__(daemon=True)
@@ -82,7 +82,7 @@ class BackgroundTask(threading.Thread):
         self._cancelled = threading.Event()
 
     def cancel(self) -> None:
-        """End the thread after the current call."""
+        """Make the thread end after the current call."""
         self._cancelled.set()
 
     def run(self) -> None:
@@ -112,7 +112,7 @@ class Monitor(SimplePlugin):
         self.name = name
 
     def start(self) -> None:
-        """Begin to call."""
+        """Start the thread, unless it runs or ``frequency`` is 0 or less."""
         if self.frequency > 0 and self.thread is None:
             self.thread = BackgroundTask(self.frequency, self.callback, bus=self.bus)
             self.thread.name = self.name or type(self).__name__
@@ -121,14 +121,14 @@ class Monitor(SimplePlugin):
     start.priority = 70  # type: ignore[attr-defined]
 
     def stop(self) -> None:
-        """End calling."""
+        """Stop the thread."""
         thread, self.thread = self.thread, None
         if thread is not None and thread is not threading.current_thread():
             thread.cancel()
             thread.join()
 
     def graceful(self) -> None:
-        """Begin again, with the frequency of now."""
+        """Restart the thread, with the current ``frequency``."""
         self.stop()
         self.start()
 
@@ -145,20 +145,20 @@ class ThreadManager(SimplePlugin):
             bus.listeners.setdefault(channel, [])
 
     def acquire_thread(self) -> None:
-        """Note the current thread."""
+        """Register the current thread. Publish ``start_thread`` if it is new."""
         ident = threading.get_ident()
         if ident not in self.threads:
             number = self.threads[ident] = len(self.threads) + 1
             self.bus.publish("start_thread", number)
 
     def release_thread(self) -> None:
-        """Forget the current thread."""
+        """Unregister the current thread, and publish ``stop_thread``."""
         number = self.threads.pop(threading.get_ident(), None)
         if number is not None:
             self.bus.publish("stop_thread", number)
 
     def stop(self) -> None:
-        """Forget all threads."""
+        """Unregister all threads, and publish ``stop_thread`` for each."""
         for number in list(self.threads.values()):
             self.bus.publish("stop_thread", number)
         self.threads.clear()
@@ -167,7 +167,7 @@ class ThreadManager(SimplePlugin):
 
 
 class PIDFile(SimplePlugin):
-    """Writes the number of the process to a file while the bus is started."""
+    """Writes the process ID to a file when the bus starts, and removes the file when it exits."""
 
     def __init__(self, bus: Any, pidfile: str) -> None:
         super().__init__(bus)
@@ -175,7 +175,7 @@ class PIDFile(SimplePlugin):
         self.finalized = False
 
     def start(self) -> None:
-        """Write the file."""
+        """Write the process ID to the file."""
         if not self.finalized:
             with open(self.pidfile, "w", encoding="ascii") as file:
                 file.write(f"{os.getpid()}\n")
@@ -184,19 +184,19 @@ class PIDFile(SimplePlugin):
     start.priority = 70  # type: ignore[attr-defined]
 
     def exit(self) -> None:
-        """Remove it."""
+        """Remove the file."""
         with contextlib.suppress(OSError):
             os.remove(self.pidfile)
 
 
 class DropPrivileges(SimplePlugin):
-    """Sets the umask, the group and the user of the process when the bus starts, after the server has its port.
+    """Sets the umask, group and user of the process when the bus starts, after the server has bound its port.
 
     Args:
         bus: the bus.
-        umask: the umask; None: unchanged.
-        uid: the number or the name of the user; None: unchanged.
-        gid: the number or the name of the group; None: unchanged.
+        umask: the umask, or None to keep it.
+        uid: the number or name of the user, or None to keep it.
+        gid: the number or name of the group, or None to keep it.
     """
 
     def __init__(self, bus: Any, umask: int | None = None, uid: Any = None, gid: Any = None) -> None:
@@ -204,14 +204,14 @@ class DropPrivileges(SimplePlugin):
         self.umask, self.uid, self.gid = umask, uid, gid
 
     def start(self) -> None:
-        """Set them; user and group once."""
+        """Set the umask, group and user. Group and user are set only at the first start."""
         import grp
         import pwd
 
         if self.umask is not None:
             os.umask(self.umask)
         uid, gid, self.uid, self.gid = self.uid, self.gid, None, None
-        # Both are looked up before either is given up, and the user last: only root may change the groups.
+        # Look up both names before changing anything, and set the user last: only root may set the groups.
         uid = pwd.getpwnam(uid).pw_uid if isinstance(uid, str) else uid
         gid = grp.getgrnam(gid).gr_gid if isinstance(gid, str) else gid
         if gid is not None:
@@ -224,12 +224,12 @@ class DropPrivileges(SimplePlugin):
 
 
 def Daemonizer(*_: Any, **__: Any) -> None:
-    """Raise ValueError: a supervisor does this better."""
+    """Raise ValueError: programs should use a supervisor instead."""
     raise ValueError("Daemonizer is left out: run the program under systemd or another supervisor")
 
 
 class Autoreloader(Monitor):
-    """Does nothing: ``kirsch --reload`` reloads. Programs may still set its options."""
+    """Does nothing, but programs may set its options. Use ``kirsch --reload`` to reload."""
 
     files: Any = None
     match = ".*"

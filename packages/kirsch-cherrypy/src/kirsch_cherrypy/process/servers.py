@@ -1,4 +1,4 @@
-"""The adapter by which the bus starts and stops an HTTP server."""
+"""The adapter that starts and stops an HTTP server with the bus."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class ServerAdapter:
-    """Starts ``httpserver`` in a thread of its own when the bus starts, and stops it with the bus."""
+    """Starts ``httpserver`` in a new thread when the bus starts, and stops it when the bus stops."""
 
     bind_addr: Any = None
     interrupt: BaseException | None = None
@@ -20,23 +20,23 @@ class ServerAdapter:
             self.bind_addr = bind_addr
 
     def subscribe(self) -> None:
-        """Follow the bus."""
+        """Subscribe to the channels ``start`` and ``stop`` of the bus."""
         self.bus.subscribe("start", self.start, 75)
         self.bus.subscribe("stop", self.stop, 25)
 
     def unsubscribe(self) -> None:
-        """Do so no longer."""
+        """Unsubscribe from the bus."""
         self.bus.unsubscribe("start", self.start)
         self.bus.unsubscribe("stop", self.stop)
 
     @property
     def description(self) -> str:
-        """The address of the server, in words."""
+        """The address of the server, for log messages."""
         address = getattr(self.httpserver, "bound_addr", None) or self.bind_addr
         return f"http://{address[0]}:{address[1]}" if isinstance(address, tuple) else f"socket file: {address}"
 
     def start(self) -> None:
-        """Start the server; returns when clients may connect."""
+        """Start the server, and wait until it accepts connections."""
         if self.running:
             self.bus.log(f"Already serving on {self.description}")
             return
@@ -45,7 +45,7 @@ class ServerAdapter:
             raise ValueError("there is no HTTP server to start")
         serve = server.start
         if hasattr(server, "prepare"):
-            server.prepare()  # what cannot be bound fails here, in the caller's thread
+            server.prepare()  # bind in the caller's thread, which receives the exception
             serve = server.serve
         self._thread = threading.Thread(target=self._serve, args=(serve,), name=f"HTTPServer {type(server).__name__}")
         self._thread.start()
@@ -66,14 +66,14 @@ class ServerAdapter:
             raise
 
     def wait(self) -> None:
-        """Wait until the server is ready, and raise what it failed with."""
+        """Wait until the server is ready. Raise its exception if it failed."""
         while not (self.interrupt or getattr(self.httpserver, "ready", True)):
             self._thread.join(0.01)
         if self.interrupt:
             raise self.interrupt
 
     def stop(self) -> None:
-        """Stop the server, and wait for its end."""
+        """Stop the server, and wait until its thread has ended."""
         if self.running:
             self.httpserver.stop()
             if self._thread is not threading.current_thread():
@@ -82,6 +82,6 @@ class ServerAdapter:
             self.bus.log("HTTP Server shut down")
 
     def restart(self) -> None:
-        """Stop and start."""
+        """Stop the server, and start it again."""
         self.stop()
         self.start()

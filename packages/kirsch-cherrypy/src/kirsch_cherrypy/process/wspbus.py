@@ -1,6 +1,6 @@
-"""The bus: states of the process, and callbacks on channels such as ``start``, ``stop``, ``exit`` and ``log``.
+"""The bus: the state of the process, and callbacks on channels such as ``start``, ``stop``, ``exit`` and ``log``.
 
-Processes, workers and reloading are the server's. The bus keeps what programs hang on it: callbacks.
+The server manages processes, workers and reloading. The bus only calls the callbacks of programs.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 
 
 class ChannelFailures(Exception):
-    """The exceptions of the callbacks of one publication, which are its arguments."""
+    """Raised if callbacks of a published channel failed. Its arguments are their exceptions."""
 
     def get_instances(self) -> list[BaseException]:
-        """Return the exceptions."""
+        """Return the exceptions of the callbacks."""
         return list(self.args)
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ states = Enum("states", ("STOPPED", "STARTING", "STARTED", "STOPPING", "EXITING"
 
 
 class Bus:
-    """Publishes to callbacks on channels, in the order of their priorities; 50 if none is given."""
+    """Calls the callbacks of a channel in the order of their priorities. The default priority is 50."""
 
     states = states
     execv = False
@@ -47,18 +47,18 @@ class Bus:
         self._changed = threading.Condition(threading.RLock())
 
     def subscribe(self, channel: str, callback: Any = None, priority: int | None = None) -> Any:
-        """Add a callback to a channel; without one, return a decorator that does."""
+        """Add a callback to a channel. Without a callback, return a decorator that adds one."""
         if callback is None:
             return lambda target: self.subscribe(channel, target, priority) or target
         with self._changed:
             self._priorities[channel, callback] = getattr(callback, "priority", 50) if priority is None else priority
-            # A new list: publish() reads without the lock.
+            # Replace the list, because publish() reads it without the lock.
             kept = [each for each in self.listeners.get(channel, ()) if each != callback] + [callback]
             self.listeners[channel] = sorted(kept, key=lambda each: self._priorities[channel, each])
         return None
 
     def unsubscribe(self, channel: str, callback: Any) -> None:
-        """Remove a callback; nothing if it is not there."""
+        """Remove a callback from a channel, if it is subscribed."""
         with self._changed:
             if self._priorities.pop((channel, callback), None) is not None:
                 self.listeners[channel] = [each for each in self.listeners[channel] if each != callback]
@@ -66,7 +66,7 @@ class Bus:
     def publish(self, channel: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call the callbacks of a channel and return their results.
 
-        Each is called although others raise; then ChannelFailures tells of all. SystemExit passes through.
+        If some raise, the others are still called, then ChannelFailures is raised. SystemExit is raised at once.
         """
         listeners = self.listeners.get(channel)
         if not listeners:
@@ -77,11 +77,11 @@ class Bus:
             try:
                 output.append(listener(*args, **kwargs))
             except (KeyboardInterrupt, SystemExit) as stop:
-                # A process in which a callback failed must not end with the status of success.
+                # If a callback failed, the process must not exit with status 0.
                 if failures and getattr(stop, "code", None) == 0:
                     stop.code = 1  # type: ignore[union-attr]
                 raise
-            except BaseException as error:  # noqa: BLE001 - it is raised with the others
+            except BaseException as error:  # noqa: BLE001 - raised below with the others
                 failures.append(error)
                 if channel != "log":
                     self.log(f"Error in {channel!r} listener {listener!r}", level=40, traceback=True)
@@ -95,7 +95,7 @@ class Bus:
             self._changed.notify_all()
 
     def start(self) -> None:
-        """Start: publish ``start``. Where a callback fails, stop and exit, and raise its exception."""
+        """Start the bus, which publishes ``start``. If a callback fails, exit the bus and raise the exception."""
         atexit.register(self._clean_exit)
         try:
             self._change(states.STARTING, "start", states.STARTED)
@@ -103,12 +103,12 @@ class Bus:
             raise
         except BaseException:
             self.log("A callback of the channel start failed: the bus exits", level=40, traceback=True)
-            with contextlib.suppress(Exception):  # each is logged, and the first one is raised
+            with contextlib.suppress(Exception):  # log errors of the exit, and raise the original one
                 self.exit()
             raise
 
     def _change(self, meanwhile: Any, channel: str, then: Any) -> None:
-        """Go to a state, publish a channel, and go to the next state."""
+        """Enter the state ``meanwhile``, publish ``channel``, and enter the state ``then``."""
         self._become(meanwhile)
         self.log(f"Bus {meanwhile.name}")
         self.publish(channel)
@@ -116,11 +116,11 @@ class Bus:
         self.log(f"Bus {then.name}")
 
     def stop(self) -> None:
-        """Stop: publish ``stop``."""
+        """Stop the bus, which publishes ``stop``."""
         self._change(states.STOPPING, "stop", states.STOPPED)
 
     def exit(self) -> None:
-        """Stop, and let :meth:`block` return."""
+        """Stop the bus and publish ``exit``; :meth:`block` returns then."""
         before = self.state
         try:
             self.stop()
@@ -128,25 +128,25 @@ class Bus:
             self.log("Bus EXITING")
             self.publish("exit")
             self.log("Bus EXITED")
-        except BaseException:  # noqa: BLE001 - whatever it is, the process has to end
-            # A process that cannot stop must not be left half alive.
+        except BaseException:  # noqa: BLE001 - the process must end in any case
+            # If stopping fails, do not leave the process partially running.
             os._exit(70)
         if before is states.STARTING:
-            # Nothing waits in block(): end the process, as a failed start has to.
+            # The start failed and no thread waits in block(), so end the process here.
             os._exit(70)
 
     def restart(self) -> None:
-        """Exit, and run the program again in the same process."""
+        """Exit the bus, and then execute the program again in the same process."""
         self.execv = True
         self.exit()
 
     def graceful(self) -> None:
-        """Publish ``graceful``: log files are opened again, and the like."""
+        """Publish ``graceful``, at which plugins restart and log files are reopened."""
         self.log("Bus graceful")
         self.publish("graceful")
 
     def block(self, interval: float = 0.1) -> None:
-        """Wait until the bus exits, publishing ``main`` meanwhile; Ctrl-C exits it. The main thread calls it."""
+        """Block the main thread until the bus exits, and publish ``main`` meanwhile. Ctrl-C exits the bus."""
         try:
             self.wait(states.EXITING, interval=interval, channel="main")
         except (KeyboardInterrupt, OSError, SystemExit) as stop:
@@ -162,9 +162,9 @@ class Bus:
             self._do_execv()
 
     def _do_execv(self) -> None:
-        """Run the program again in this process, from the directory that it was started in.
+        """Execute the program again in this process, in the directory in which it was started.
 
-        Programs that stop by themselves, such as SABnzbd, call it by this name.
+        Programs that manage their own restart, such as SABnzbd, call this method.
         """
         arguments = [sys.executable, *sys.orig_argv[1:]]
         self.log(f"Re-spawning {' '.join(arguments)}")
@@ -174,7 +174,7 @@ class Bus:
         os.execv(sys.executable, arguments)  # noqa: S606 - the program itself
 
     def wait(self, state: Any, interval: float = 0.1, channel: str | None = None) -> None:
-        """Wait for a state, or one of several."""
+        """Wait for a state, or one of several. Publish ``channel``, if given, every ``interval`` seconds meanwhile."""
         wanted = state if isinstance(state, (tuple, list)) else [state]
         while True:
             with self._changed:
@@ -184,7 +184,7 @@ class Bus:
             self.publish(channel) if channel else None
 
     def start_with_callback(self, func: Any, args: Any = None, kwargs: Any = None) -> threading.Thread:
-        """Start, and call ``func`` in a thread of its own once the bus has started."""
+        """Start the bus, and call ``func`` in a new thread after the start."""
 
         def call() -> None:
             self.wait(states.STARTED)
@@ -196,7 +196,7 @@ class Bus:
         return thread
 
     def log(self, msg: str = "", level: int = 20, traceback: bool = False) -> None:
-        """Publish a message, with the traceback of the current exception if asked."""
+        """Publish a message on ``log``, with the traceback of the current exception if ``traceback``."""
         trace = f"\n{_traceback.format_exc()}" if traceback else ""
         self.publish("log", msg + trace, level)
 
