@@ -1,4 +1,4 @@
-"""Tools' functions and helpers, under the names of CherryPy's ``lib``."""
+"""The functions of tools, and helpers, under the names of ``cherrypy.lib``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kirsch_web.response import FileBody
 
 
 def is_iterator(value: Any) -> bool:
-    """Return whether ``value`` yields by itself: a generator, or an object that is its own iterator."""
+    """Return whether ``value`` is an iterator, such as a generator."""
     return hasattr(value, "__next__") and hasattr(value, "__iter__") and iter(value) is value
 
 
@@ -22,13 +22,13 @@ def is_closable_iterator(value: Any) -> bool:
         signature(value.close).bind()
     except TypeError:
         return False
-    except ValueError:  # a builtin without a signature: a generator's close()
+    except ValueError:  # inspect knows no signature of builtins such as a generator's close()
         return True
     return True
 
 
 class file_generator(FileBody):
-    """The chunks of a file from its position on; it closes the file at the end."""
+    """Yields the chunks of a file from its current position, and closes the file at its end."""
 
     def __init__(self, input: Any, chunkSize: int = 65536) -> None:
         super().__init__(input)
@@ -44,27 +44,27 @@ class file_generator(FileBody):
     next = __next__
 
     def close(self) -> None:
-        """Close the file, if it can be closed."""
+        """Close the file, if it has a method ``close``."""
         if hasattr(self.input, "close"):
             self.input.close()
 
 
 def as_iterable(value: Any) -> Any:
-    """Return the result of a handler as an iterable of texts and bytes: also a file, a text or bytes."""
+    """Convert a handler's result, such as text, bytes or a file, to an iterable of text and bytes."""
     if value is None or isinstance(value, (str, bytes)):
         return [value] if value else []
     return file_generator(value) if hasattr(value, "read") else value
 
 
 def set_vary_header(response: Any, header_name: str) -> None:
-    """Add a name to the response's Vary."""
+    """Add a name to the Vary field of the response."""
     names = {each.strip() for each in response.headers.get("Vary", "").split(",") if each.strip()}
     names.add(header_name)
     response.headers["Vary"] = ", ".join(sorted(names))
 
 
 def closing(resource: Any, pieces: Any) -> Any:
-    """``pieces``, at whose end, or the client's, ``resource`` is closed if it is an iterator that can be."""
+    """Yield ``pieces``. At the end, or if the client disconnects, close ``resource`` if it is a closable iterator."""
     try:
         yield from pieces
     finally:

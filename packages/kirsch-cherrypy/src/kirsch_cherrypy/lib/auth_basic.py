@@ -1,4 +1,4 @@
-"""The tool ``auth_basic`` (RFC 7617)."""
+"""The tool ``auth_basic``: Basic authentication (RFC 7617)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from kirsch_cherrypy._local import serving
 
 
 def checkpassword_dict(user_password_dict: dict[str, str]) -> Any:
-    """Return a checker for passwords in a dictionary."""
+    """Return a ``checkpassword`` function for a dictionary of passwords by user."""
 
     def checkpassword(realm: str, user: str, password: str) -> bool:
         expected = user_password_dict.get(user)
-        # The comparison takes as long if nothing matches.
+        # Compare in constant time, so that timing reveals nothing about the password.
         return hmac.compare_digest((expected or "").encode(), password.encode()) and bool(expected)
 
     return checkpassword
 
 
 def basic_auth(realm: str, checkpassword: Any, debug: bool = False, accept_charset: str = "utf-8") -> None:
-    """Answer 401 unless ``checkpassword(realm, user, password)``; set ``request.login``."""
+    """Set ``request.login`` if ``checkpassword(realm, user, password)`` is true, or else respond with 401."""
     if '"' in realm:
         raise ValueError(f"a realm cannot contain a quote: {realm!r}")
     request = serving.request

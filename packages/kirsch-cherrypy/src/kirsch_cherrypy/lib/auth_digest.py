@@ -1,4 +1,4 @@
-"""The tool ``auth_digest`` (RFC 2617, with MD5). New programs use Basic authentication over TLS, or sessions."""
+"""The tool ``auth_digest`` (RFC 2617, with MD5). New programs should use Basic over TLS, or sessions."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _REQUIRED = ("username", "realm", "nonce", "uri", "response")
 
 def md5_hex(text: str | bytes) -> str:
     """Return the MD5 of a text, in hexadecimal."""
-    return md5(text.encode() if isinstance(text, str) else text).hexdigest()  # noqa: S324 - the protocol's
+    return md5(text.encode() if isinstance(text, str) else text).hexdigest()  # noqa: S324 - required by the protocol
 
 
 H = md5_hex
 
 
 def get_ha1_dict_plain(user_password_dict: dict[str, str]) -> Any:
-    """Return a ``get_ha1`` for passwords in a dictionary."""
+    """Return a ``get_ha1`` function for a dictionary of passwords by user."""
 
     def get_ha1(realm: str, username: str) -> str | None:
         password = user_password_dict.get(username)
@@ -36,12 +36,12 @@ def get_ha1_dict_plain(user_password_dict: dict[str, str]) -> Any:
 
 
 def get_ha1_dict(user_ha1_dict: dict[str, str]) -> Any:
-    """Return a ``get_ha1`` for hashes in a dictionary."""
+    """Return a ``get_ha1`` function for a dictionary of HA1 hashes by user."""
     return lambda realm, username: user_ha1_dict.get(username)
 
 
 def get_ha1_file_htdigest(filename: str) -> Any:
-    """Return a ``get_ha1`` for a file of Apache's htdigest."""
+    """Return a ``get_ha1`` function for a file written by Apache's htdigest."""
 
     def get_ha1(realm: str, username: str) -> str | None:
         with open(filename, encoding="utf-8") as file:
@@ -55,13 +55,13 @@ def get_ha1_file_htdigest(filename: str) -> Any:
 
 
 def synthesize_nonce(s: Any, key: str, timestamp: Any = None) -> str:
-    """Return a nonce that tells its time and that only this server can have made."""
+    """Return a nonce with its creation time, signed with ``key``, so that only this server can create it."""
     moment = int(time.time()) if timestamp is None else timestamp
     return f"{moment}:{md5_hex(f'{moment}:{s}:{key}')}"
 
 
 class HttpDigestAuthorization:
-    """The Authorization of a request. Raises ValueError if it breaks the grammar."""
+    """A parsed Authorization field. The constructor raises ValueError if its syntax is wrong."""
 
     scheme = "digest"
 
@@ -87,28 +87,28 @@ class HttpDigestAuthorization:
 
     @classmethod
     def matches(cls, header: str) -> bool:
-        """Return whether the field is of this scheme."""
+        """Return whether the Authorization field uses the Digest scheme."""
         return header.partition(" ")[0].lower() == cls.scheme
 
     def validate_nonce(self, s: Any, key: str) -> bool:
-        """Return whether this server made the nonce."""
+        """Return whether this server created the nonce."""
         made = synthesize_nonce(s, key, self.nonce.partition(":")[0])
         return hmac.compare_digest(made.encode(), self.nonce.encode())
 
     def is_nonce_stale(self, max_age_seconds: float = 600) -> bool:
-        """Return whether the nonce is too old."""
+        """Return whether the nonce is older than ``max_age_seconds``."""
         try:
             return int(self.nonce.partition(":")[0]) + max_age_seconds <= int(time.time())
         except ValueError:
             return True
 
     def HA2(self, entity_body: Any = "") -> str:
-        """Return the hash of the request."""
+        """Return the hash HA2 of the request: of its method, URI and, with qop=auth-int, body."""
         body = f":{H(entity_body)}" if self.qop == qop_auth_int else ""
         return H(f"{self.http_method}:{self.uri}{body}")
 
     def request_digest(self, ha1: str, entity_body: Any = "") -> str:
-        """Return the response that the right password makes."""
+        """Return the digest that the client must send, for the password hash ``ha1``."""
         ha2 = self.HA2(entity_body)
         middle = f"{self.nonce}:{self.nc}:{self.cnonce}:{self.qop}:{ha2}" if self.qop else f"{self.nonce}:{ha2}"
         if self.algorithm == "MD5-sess":
@@ -130,7 +130,7 @@ def www_authenticate(
     realm: str, key: str, algorithm: str = "MD5", nonce: str | None = None, qop: str = qop_auth, stale: bool = False,
     accept_charset: str = DEFAULT_CHARSET,
 ) -> str:  # fmt: skip
-    """Return the WWW-Authenticate of a 401."""
+    """Return the WWW-Authenticate field for a 401 response."""
     if nonce is None:
         nonce = synthesize_nonce(realm, key)
     return (
@@ -141,14 +141,14 @@ def www_authenticate(
 
 
 def digest_auth(realm: str, get_ha1: Any, key: str, debug: bool = False, accept_charset: str = "utf-8") -> None:
-    """Answer 401 unless the request knows the password; set ``request.login``.
+    """Set ``request.login`` if the digest of the request is correct, or else respond with 401.
 
     Args:
-        realm: shown to users.
-        get_ha1: called with realm and username; returns the hash of ``username:realm:password``, or None.
-        key: a secret of the server, for nonces.
+        realm: the realm, which browsers show to users.
+        get_ha1: a function of realm and username that returns the MD5 of ``username:realm:password``, or None.
+        key: a secret of the server, which signs nonces.
         debug: unused.
-        accept_charset: of usernames.
+        accept_charset: the charset of usernames.
     """
     request = serving.request
     header = request.headers.get("Authorization")

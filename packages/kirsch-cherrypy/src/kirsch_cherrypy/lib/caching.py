@@ -1,4 +1,4 @@
-"""The tools ``caching`` and ``expires``. The cache is this process's own."""
+"""The tools ``caching`` and ``expires``. Processes do not share the cache."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from kirsch_cherrypy.lib import cptools, httputil
 
 
 class Cache:
-    """The base of caches: get(), put(obj, size), delete() and clear() are for the current request's URL.
+    """Base class of caches. get(), put(obj, size) and delete() apply to the current request; clear() to all.
 
-    A subclass is given as ``tools.caching.cache_class``.
+    ``tools.caching.cache_class`` sets the class to use.
     """
 
 
 class _Variants(dict[tuple[str, ...], Any]):
-    """The responses of one URL, by the values of the request's fields that Vary names.
+    """The responses of one URL, by the values of the request fields that Vary names.
 
-    Each has the time when it expires, its size and the response; an Event stands for one that is being computed.
+    Each value has expiration time, size and response. If a request is computing the response, it is an Event.
     """
 
     def __init__(self, varying: list[str]) -> None:
@@ -32,7 +32,7 @@ class _Variants(dict[tuple[str, ...], Any]):
         self._varying = varying
 
     def selected(self) -> tuple[str, ...]:
-        """Return the key of the current request."""
+        """Return the key of the current request: the values of its varying fields."""
         return tuple(serving.request.headers.get(name, "") for name in self._varying)
 
 
@@ -41,10 +41,10 @@ def _uri() -> str:
 
 
 class MemoryCache(Cache):
-    """Responses in memory, by URL and by the fields that Vary names. The attributes are limits, options of the tool.
+    """A cache in memory, by URL and by the fields that Vary names. Options of the tool set its attributes, the limits.
 
-    Of requests for one response that is missing, the first computes it, while the others wait for
-    ``antistampede_timeout`` seconds: if its URL is known, because another response of it is kept, say.
+    If several requests need a missing response of a URL that has other cached or expired responses, the first computes
+    it, and the others wait up to ``antistampede_timeout`` seconds.
     """
 
     delay: float = 600
@@ -58,11 +58,11 @@ class MemoryCache(Cache):
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all responses."""
         self.store: dict[str, _Variants] = {}
 
     def get(self) -> Any:
-        """Return the kept response for the current request; None if the response has to be computed."""
+        """Return the cached response for the current request, or None if the request has to compute it."""
         with self._lock:
             uri = _uri()
             variants = self.store.get(uri)
@@ -82,7 +82,7 @@ class MemoryCache(Cache):
         return found[2] if isinstance(found, tuple) else None
 
     def _release(self, uri: str, variants: _Variants, selected: tuple[str, ...], event: threading.Event) -> None:
-        """Wake the waiting requests: the one that computes the response has ended, with or without keeping it."""
+        """Wake the waiting requests at the end of the one that computes the response, whether or not it was cached."""
         with self._lock:
             if variants.get(selected) is event:
                 del variants[selected]
@@ -91,7 +91,7 @@ class MemoryCache(Cache):
         event.set()
 
     def put(self, variant: Any, size: int) -> None:
-        """Keep a response for the current request, if it fits."""
+        """Cache a response for the current request if the limits allow it. Remove expired responses."""
         response = serving.response
         varying = response.headers.values("Vary")
         now, uri = time.time(), _uri()
@@ -116,14 +116,14 @@ class MemoryCache(Cache):
                 self.store.pop(uri, None)
 
     def delete(self) -> None:
-        """Forget all variants of the current URL."""
+        """Remove all responses of the current URL."""
         self.store.pop(_uri(), None)
 
 
 def get(invalid_methods: Any = ("POST", "PUT", "DELETE"), debug: bool = False, **kwargs: Any) -> bool:
-    """Answer from the cache if it has the response; note on the request whether it may be kept.
+    """Respond from the cache if it has the response, and return whether it has. Set ``cached`` and ``cacheable``.
 
-    Other options are attributes of the cache, set when the first request makes it.
+    The first request creates the cache, and sets the other options as its attributes.
     """
     request, response = serving.request, serving.response
     cache = _globals.cache
@@ -158,18 +158,18 @@ def get(invalid_methods: Any = ("POST", "PUT", "DELETE"), debug: bool = False, *
     response.headers = kept_headers = httputil.HeaderMap()
     dict.update(kept_headers, headers)
     kept_headers["Age"] = str(age)
-    cptools.validate_since()  # a client that has it already needs no body
+    cptools.validate_since()  # respond with 304 if the client has the response
     response.status, response.body = status, body
     return True
 
 
 def tee_output() -> None:
-    """Keep the body while it is sent, for the next request."""
+    """Collect the body while it is sent, and put it into the cache."""
     request, response = serving.request, serving.response
     if "no-store" in request.headers.values("Cache-Control") or request.method == "HEAD":
         return
     status = httputil.valid_status(response.status)[0]
-    if status >= 400 or status == 206:  # a part is no answer to a request for the whole
+    if status >= 400 or status == 206:  # a partial response does not fit other requests
         return
 
     def tee(body: Any) -> Any:
@@ -189,23 +189,23 @@ def tee_output() -> None:
 
 
 def expires(secs: Any = 0, force: bool = False, debug: bool = False) -> None:
-    """Set Expires.
+    """Set the field Expires, and others that tell caches how long to keep the response.
 
     Args:
-        secs: from now, in seconds or as a timedelta; 0: caches must not keep the response.
-        force: also if the response has no validator, and over fields that it has.
+        secs: the time from now, in seconds or as a timedelta; 0 tells caches not to keep the response.
+        force: whether to set the fields without a validator in the response, and to replace existing ones.
         debug: unused.
     """
     response = serving.response
     headers = response.headers
     if isinstance(secs, datetime.timedelta):
         secs = secs.total_seconds()
-    # A response without a validator or an age says nothing about caches, and gets nothing.
+    # Without a validator or an age, leave the response as it is.
     if not force and not any(name in headers for name in ("Etag", "Last-Modified", "Age", "Expires")):
         return
     fields = {"Expires": httputil.HTTPDate(response.time + secs)}
     if secs == 0:
-        fields = {"Expires": httputil.HTTPDate(1169942400.0), "Pragma": "no-cache"}  # a time that is over
+        fields = {"Expires": httputil.HTTPDate(1169942400.0), "Pragma": "no-cache"}  # a time in the past
         if serving.request.protocol >= (1, 1):
             fields["Cache-Control"] = "no-cache, must-revalidate"
     headers.update({name: value for name, value in fields.items() if force or name not in headers})

@@ -1,4 +1,4 @@
-"""HTTP's grammars and names: header maps with elements, statuses, ranges, dates, paths."""
+"""Parsing and formatting of HTTP: header fields and their elements, ranges, dates, paths and queries."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from kirsch_cherrypy._status import valid_status as valid_status
 from kirsch_web.files import byte_ranges
 
 HTTPDate = functools.partial(formatdate, usegmt=True)
-"""The date of a time in seconds since 1970, default now, as HTTP writes it."""
+"""Formats a time in seconds since 1970 (default: now) as an HTTP date."""
 
 
 def urljoin(*atoms: str) -> str:
-    """Return the URL path of parts joined by slashes, never empty."""
+    """Join parts of a URL path with single slashes. Returns ``/`` instead of an empty path."""
     return re.sub("//+", "/", "/".join(filter(None, atoms))) or "/"
 
 
 def protocol_from_http(protocol: str) -> tuple[int, int]:
-    """``(1, 1)`` of ``HTTP/1.1``."""
+    """Return the version of an HTTP protocol as two numbers: ``(1, 1)`` for ``HTTP/1.1``."""
     return int(protocol[5]), int(protocol[7])
 
 
 get_ranges = byte_ranges
-"""The ``(start, stop)`` pairs that a Range asks for."""
+"""Returns the ``(start, stop)`` pairs of a Range field."""
 
 
 class HeaderElement:
-    """A value with parameters, one of those that a header field lists."""
+    """One element of a header field: a value with parameters."""
 
     def __init__(self, value: str, params: dict[str, str] | None = None) -> None:
         self.value = value
         self.params = {} if params is None else params
 
     def rank(self) -> Any:
-        """Return the key by which elements are sorted."""
+        """Return the sort key of the element."""
         return self.value
 
     def __lt__(self, other: HeaderElement) -> bool:
@@ -55,7 +55,7 @@ class HeaderElement:
 
     @classmethod
     def from_str(cls, elementstr: str) -> HeaderElement:
-        """Return the element of a text."""
+        """Parse an element."""
         value, *rest = _split(elementstr, ";")
         params = {}
         for each in filter(str.strip, rest):
@@ -65,11 +65,11 @@ class HeaderElement:
 
 
 class AcceptElement(HeaderElement):
-    """An element of an Accept field: those with the greater ``q``, and the more specific ones, are the greater."""
+    """An element of an Accept field. Elements are ordered by ``q``, and then by specificity."""
 
     @property
     def qvalue(self) -> float:
-        """The quality; HTTPError 400 if it is no number."""
+        """The quality (``q``). Raises HTTPError 400 if it is not a number."""
         value = self.params.get("q", "1")
         try:
             return float(str(value))
@@ -77,21 +77,21 @@ class AcceptElement(HeaderElement):
             raise HTTPError(400, f"Malformed HTTP header: `{self!s}`") from None
 
     def rank(self) -> Any:
-        """Return the quality; of equals text/html;level=1 comes before text/html, text/* and */*."""
+        """Return the sort key: quality, then specificity, as in text/html;level=1, text/html, text/*, */*."""
         parts = sum(part != "*" for part in self.value.split("/"))
         return self.qvalue, parts * 10 + len([name for name in self.params if name != "q"]), str(self)
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """Split outside of quoted strings."""
+    """Split ``text`` at separators outside of quoted strings."""
     if '"' not in text:
         return text.split(separator)
-    # With a separator in front, each piece is one match; re keeps the pattern.
+    # With a leading separator, each piece is one match. re caches the compiled pattern.
     return re.findall(rf'{separator}((?:[^"{separator}]|"(?:[^"\\]|\\.)*(?:"|$))*)', separator + text, re.DOTALL)
 
 
 def header_elements(fieldname: str, fieldvalue: str | None) -> list[HeaderElement]:
-    """Return the elements of a field, the most preferred first."""
+    """Return the elements of a header field, in order of preference."""
     if not fieldvalue:
         return []
     accepts = fieldname.startswith("Accept") or fieldname == "TE"
@@ -103,7 +103,7 @@ def header_elements(fieldname: str, fieldvalue: str | None) -> list[HeaderElemen
 
 
 def decode_TEXT(value: str) -> str:
-    """Return the text of words encoded as RFC 2047 says: ``=?utf-8?q?f=C3=BCr?=`` is ``für``."""
+    """Decode RFC 2047 encoded words: ``=?utf-8?q?f=C3=BCr?=`` becomes ``für``."""
     decoded = ""
     for atom, charset in email.header.decode_header(value):
         decoded += atom.decode(charset or "latin-1") if isinstance(atom, bytes) else atom
@@ -114,7 +114,7 @@ _ISMAP = re.compile(r"[0-9]+,[0-9]+", re.ASCII).fullmatch
 
 
 def parse_query_string(query_string: str, keep_blank_values: bool = True, encoding: str = "utf-8") -> dict[str, Any]:
-    """Return the parameters of a query: a text, or a list if a name occurs several times."""
+    """Parse a query string. The value of a name is text, or a list if the name occurs several times."""
     if _ISMAP(query_string):  # the coordinates of <img ismap>
         x, y = query_string.split(",")
         return {"x": int(x), "y": int(y)}
@@ -125,7 +125,7 @@ def parse_query_string(query_string: str, keep_blank_values: bool = True, encodi
 
 
 def add_param(params: dict[str, Any], name: str, value: Any) -> None:
-    """Add a parameter; a name that occurs again gets a list."""
+    """Add a parameter. If the name exists already, its value becomes a list."""
     if name not in params:
         params[name] = value
     elif isinstance(params[name], list):
@@ -136,12 +136,12 @@ def add_param(params: dict[str, Any], name: str, value: Any) -> None:
 
 @functools.lru_cache(maxsize=1000)
 def titled(name: Any) -> str:
-    """Return a name as :class:`CaseInsensitiveDict` has it: Like-This."""
+    """Return a name in the form of :class:`CaseInsensitiveDict`: Like-This."""
     return str(name).title()
 
 
 class CaseInsensitiveDict(dict[str, Any]):
-    """A dictionary whose keys are written Like-This, whichever way they are given."""
+    """A dictionary with case-insensitive keys, which it stores Like-This."""
 
     def __init__(self, *values: Any, **more: Any) -> None:
         if values or more:
@@ -179,28 +179,28 @@ class CaseInsensitiveDict(dict[str, Any]):
 
 
 class HeaderMap(CaseInsensitiveDict):
-    """Header fields, with access to their elements."""
+    """Header fields by name, with methods for the elements of a field."""
 
     protocol = (1, 1)
     encodings = ("ISO-8859-1",)
     use_rfc_2047 = True
 
     def elements(self, key: str) -> list[HeaderElement]:
-        """Return the elements of a field, the most preferred first."""
+        """Return the elements of the field ``key``, in order of preference."""
         return header_elements(titled(key), self.get(key))
 
     def values(self, key: str | None = None) -> Any:
-        """Return the values of a field's elements; without a name, the values of all fields."""
+        """Return the element values of the field ``key``; without ``key``, the values of all fields."""
         return super().values() if key is None else [element.value for element in self.elements(key)]
 
     def output(self) -> list[tuple[bytes, bytes]]:
-        """Return the fields as bytes, without the control characters that could end one early."""
+        """Return the fields as bytes, without control characters, which could start a new field."""
         item = self.encode_header_item
         return [(_name_bytes(name), item(value)) for name, value in self.items()]
 
     @classmethod
     def encode_header_item(cls, item: Any) -> bytes:
-        """Return the bytes of a name or a value."""
+        """Encode a name or a value, and remove control characters."""
         if not isinstance(item, bytes):
             text = str(item)
             if text.isascii() and text.isprintable():
@@ -210,7 +210,7 @@ class HeaderMap(CaseInsensitiveDict):
 
     @classmethod
     def encode(cls, text: str) -> bytes:
-        """Return the bytes of a text: of the first encoding that has all its characters, else as RFC 2047 says."""
+        """Encode ``text`` with the first of ``encodings`` that has all its characters, or else as RFC 2047 words."""
         for encoding in cls.encodings:
             with contextlib.suppress(UnicodeEncodeError):
                 return text.encode(encoding)
@@ -222,14 +222,14 @@ class HeaderMap(CaseInsensitiveDict):
 
 
 empty_map = functools.partial(dict.__new__, HeaderMap)
-"""Makes an empty HeaderMap without calling its ``__init__``."""
+"""Creates an empty HeaderMap without a call of ``__init__``."""
 
 _name_bytes = functools.lru_cache(maxsize=1000)(HeaderMap.encode_header_item)
 _CONTROLS = bytes([*range(9), *range(10, 32), 127])
 
 
 class Host:
-    """An address of a connection: ip, port and name."""
+    """One end of a connection: IP address, port and host name."""
 
     def __init__(self, ip: str, port: int, name: str | None = None) -> None:
         self.ip = ip

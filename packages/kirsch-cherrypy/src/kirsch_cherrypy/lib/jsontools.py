@@ -10,7 +10,7 @@ from kirsch_cherrypy._local import serving
 
 
 def json_processor(entity: Any) -> None:
-    """Read a body as JSON into ``request.json``; 411 without a length, 400 if it is not JSON."""
+    """Parse a JSON body into ``request.json``. Raises 411 without Content-Length, and 400 if it is not JSON."""
     if not entity.headers.get("Content-Length", ""):
         raise HTTPError(411)
     with HTTPError.handle((ValueError, RecursionError), 400, "Invalid JSON document"):
@@ -21,7 +21,7 @@ def json_in(
     content_type: Any = ("application/json", "text/javascript"), force: bool = True, debug: bool = False,
     processor: Any = json_processor,
 ) -> None:  # fmt: skip
-    """Read bodies of JSON into ``request.json``; with ``force``, other types are answered with 415."""
+    """Parse JSON bodies into ``request.json``. With ``force``, respond to other media types with 415."""
     request = serving.request
     names = [content_type] if isinstance(content_type, str) else content_type
     if force:
@@ -36,15 +36,15 @@ def json_in(
 
 
 def json_handler(*args: Any, **kwargs: Any) -> Any:
-    """Return the handler's result as JSON."""
+    """Call the handler, and return its result as JSON."""
     value = serving.request._json_inner_handler(*args, **kwargs)
     return json.encode(value)
 
 
 def json_out(content_type: str = "application/json", debug: bool = False, handler: Any = json_handler) -> None:
-    """Turn what the handler returns into JSON."""
+    """Convert the result of the handler to JSON."""
     request = serving.request
-    if request.handler is not None:  # a tool has answered otherwise
+    if request.handler is not None:  # None if a tool has already responded
         request._json_inner_handler, request.handler = request.handler, handler
         if content_type is not None:
             serving.response.headers["Content-Type"] = content_type

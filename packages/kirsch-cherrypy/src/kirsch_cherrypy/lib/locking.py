@@ -1,4 +1,4 @@
-"""Waiting for locks with a limit of time, under the names that stores of sessions import."""
+"""Lock timeouts, under the names that session stores import."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class LockTimeout(Exception):
 
 
 class LockChecker:
-    """Raises :class:`LockTimeout` from :meth:`expired` once ``timeout`` has passed; None means never.
+    """A deadline for a lock, after which :meth:`expired` raises :class:`LockTimeout`.
 
     Args:
-        session_id: for the message.
-        timeout: a timedelta, or seconds.
+        session_id: the session ID, for the message.
+        timeout: a timedelta or seconds, or None for no deadline.
     """
 
     def __init__(self, session_id: Any, timeout: Any) -> None:
@@ -25,7 +25,7 @@ class LockChecker:
         self._end = timeout and datetime.datetime.now(datetime.timezone.utc) + timeout
 
     def expired(self) -> bool:
-        """False, while there is time."""
+        """Return False before the deadline, and raise LockTimeout after it."""
         if self._end and datetime.datetime.now(datetime.timezone.utc) >= self._end:
             raise LockTimeout(f"the lock of session {self.session_id} was not released in time")
         return False

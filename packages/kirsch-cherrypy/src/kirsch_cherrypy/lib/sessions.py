@@ -1,6 +1,6 @@
-"""Sessions: in memory, in files. A session is locked while a handler runs, as its programs expect.
+"""Sessions in memory and in files. A session is locked while a handler runs, as CherryPy's programs expect.
 
-Waiting for a lock does not poll, and a file is replaced as a whole: neither readers nor a crash see half of it.
+A lock without a timeout is awaited without polling. Files are replaced atomically, so a crash leaves none half-written.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _ID = re.compile(r"[0-9a-f]{40}").fullmatch
 
 
 class Session(UserDict[str, Any], abc.ABC):
-    """A dictionary that lasts from request to request. It is read when it is first used."""
+    """A dictionary that persists between requests. It is loaded when it is first used."""
 
     # Options of the tool.
     timeout: float = 60
     clean_freq: float = 5
     debug = False
-    # The state of this request's session.
+    # The state of the session in this request.
     _id: Any = None
     originalid: Any = None
     id_observers: Any = None
     loaded = locked = missing = regenerated = False
-    # The thread of the class.
+    # The cleaning thread, shared by the class.
     clean_thread: Any = None
 
     def __init__(self, id: Any = None, **kwargs: Any) -> None:
@@ -48,18 +48,18 @@ class Session(UserDict[str, Any], abc.ABC):
         for name, value in kwargs.items():
             setattr(self, name, value)
         self.originalid = self.id = id
-        # An id that this server has not made could be another's to know.
+        # Do not accept an ID that this server has not created: an attacker may have chosen it.
         if id is None or not (_ID(id) and self._exists()):
             self.missing, self._id = id is not None, None
             self._regenerate()
 
     @classmethod
     def setup(cls, **kwargs: Any) -> None:
-        """Connect to the store: called once, with the tool's options."""
+        """Connect to the store. This is called once, with the options of the tool."""
 
     @property
     def id(self) -> Any:
-        """The id, in the client's cookie."""
+        """The session ID, which the client's cookie contains."""
         return self._id
 
     @id.setter
@@ -70,7 +70,7 @@ class Session(UserDict[str, Any], abc.ABC):
                 observer(value)
 
     def regenerate(self) -> None:
-        """Replace the id: call it when a user logs in. The data stay."""
+        """Replace the session ID, and keep the data. Programs call this when a user logs in."""
         self.regenerated = True
         self._regenerate()
 
@@ -90,18 +90,18 @@ class Session(UserDict[str, Any], abc.ABC):
             self.acquire_lock()
 
     def generate_id(self) -> str:
-        """160 random bits, in hexadecimal."""
+        """Return a random ID of 160 bits in hexadecimal."""
         return secrets.token_hex(20)
 
     def now(self) -> datetime.datetime:
-        """Return the time that sessions expire by; a store may have another time zone."""
+        """Return the current time, to compare with expiration times. A store may override the time zone."""
         return datetime.datetime.now()
 
     def clean_up(self) -> None:
-        """Forget expired sessions."""
+        """Delete expired sessions."""
 
     def save(self) -> None:
-        """Keep the data, if they were used; release the lock."""
+        """Save the data if they were loaded, and release the lock."""
         try:
             if self.loaded:
                 self._save(self.now() + datetime.timedelta(seconds=self.timeout * 60))
@@ -110,13 +110,13 @@ class Session(UserDict[str, Any], abc.ABC):
                 self.release_lock()
 
     def load(self) -> None:
-        """Read the data."""
+        """Load the data from the store. They are empty if the session does not exist or has expired."""
         kept = self._load()
         self._data = {} if kept is None or kept[1] < self.now() else kept[0]
         self.loaded = True
         cls = type(self)
         if self.clean_freq and not cls.clean_thread:
-            # One thread of a class cleans for all sessions; clean_freq is in minutes.
+            # One thread per class cleans up all its sessions. clean_freq is in minutes.
             from kirsch_cherrypy.process.plugins import Monitor
 
             cls.clean_thread = Monitor(bus, self.clean_up, self.clean_freq * 60, name="Session cleanup")
@@ -124,60 +124,60 @@ class Session(UserDict[str, Any], abc.ABC):
             cls.clean_thread.start()
 
     def delete(self) -> None:
-        """Forget what is kept."""
+        """Delete the session from the store."""
         self._delete()
 
-    # A class of sessions implements these.
+    # Subclasses implement these.
 
     @abc.abstractmethod
     def _exists(self) -> bool:
-        """Return whether something is kept for the id."""
+        """Return whether the store has the session ID."""
 
     @abc.abstractmethod
     def _load(self) -> Any:
-        """Return the data and the time at which they expire; None if nothing is kept."""
+        """Return the stored data and their expiration time, or None if there are none."""
 
     @abc.abstractmethod
     def _save(self, expiration_time: Any) -> None:
-        """Keep the data until ``expiration_time``."""
+        """Store the data until ``expiration_time``."""
 
     @abc.abstractmethod
     def _delete(self) -> None:
-        """Forget what is kept for the id."""
+        """Delete the stored data of the session ID."""
 
-    # A store that needs no lock has none.
+    # A store that needs no lock keeps these.
 
     def acquire_lock(self, path: Any = None) -> None:
-        """Wait until no other request uses the session."""
+        """Acquire the lock of the session, so that no other request uses it."""
         self.locked = True
 
     def release_lock(self, path: Any = None) -> None:
-        """Let other requests use it."""
+        """Release the lock of the session."""
         self.locked = False
 
-    # A session is itself, whatever data it has.
+    # Compare sessions by identity, not by their data.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
     @property
     def data(self) -> dict[str, Any]:  # type: ignore[override]
-        """The dictionary itself."""
+        """The data as a dictionary, loaded on first access."""
         if not self.loaded:
             self.load()
         return self._data
 
 
 class RamSession(Session):
-    """Sessions in the memory of this process: with several workers each has its own."""
+    """Sessions in the memory of this process. Several worker processes do not share them."""
 
-    cache: dict[str, Any] = {}  # noqa: RUF012 - of the process
+    cache: dict[str, Any] = {}  # noqa: RUF012 - shared in the process
     locks: dict[str, Any] = {}  # noqa: RUF012
 
     def clean_up(self) -> None:
         for key, (_, expires) in list(self.cache.items()):
             if expires <= self.now():
                 self.cache.pop(key, None)
-        # A lock that no session needs any more, and that no request holds, is dropped.
+        # Delete the locks whose session is gone, unless a request holds them.
         for key, lock in list(self.locks.items()):
             if key not in self.cache and lock.acquire(blocking=False):
                 self.locks.pop(key, None)
@@ -199,7 +199,7 @@ class RamSession(Session):
         while not self.locked:
             lock = self.locks.setdefault(self.id, threading.RLock())
             lock.acquire()
-            self.locked = self.locks.get(self.id) is lock  # clean_up may have dropped the lock meanwhile
+            self.locked = self.locks.get(self.id) is lock  # clean_up may have deleted the lock meanwhile
             if not self.locked:
                 lock.release()
 
@@ -212,9 +212,9 @@ class RamSession(Session):
 
 
 class FileSession(Session):
-    """Sessions in files, one for each, in ``storage_path``; for the processes of one machine.
+    """Sessions in files, one per session, in ``storage_path``. All processes of a machine can share them.
 
-    The files are pickles: who can write to the directory can run code in this process. It belongs to this user alone.
+    The files are pickles. Only this user may write to the directory: others could run code in this process with them.
     """
 
     storage_path: Any = None
@@ -223,7 +223,7 @@ class FileSession(Session):
     LOCK_SUFFIX = ".lock"
     lock_timeout: Any = None
     lock: Any = None
-    """The locked file; a subclass may have a lock of zc.lockfile here."""
+    """The locked file. A subclass may store a lock of zc.lockfile here."""
 
     def __init__(self, id: Any = None, **kwargs: Any) -> None:
         kwargs["storage_path"] = os.path.abspath(kwargs["storage_path"])
@@ -240,13 +240,13 @@ class FileSession(Session):
     def _load(self, path: Any = None) -> Any:
         try:
             with open(path or self._get_file_path(), "rb") as file:
-                return pickle.load(file)  # noqa: S301 - a file of this program's own
+                return pickle.load(file)  # noqa: S301 - this program wrote the file
         except (OSError, EOFError, pickle.UnpicklingError):
             return None
 
     def _save(self, expiration_time: Any) -> None:
         path = self._get_file_path()
-        temporary = f"{path}.{secrets.token_hex(4)}.lock"  # a name that clean_up and listings skip
+        temporary = f"{path}.{secrets.token_hex(4)}.lock"  # a suffix that clean_up and listings skip
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             pickle.dump((self._data, expiration_time), file, self.pickle_protocol)
         os.replace(temporary, path)
@@ -256,7 +256,7 @@ class FileSession(Session):
             os.unlink(self._get_file_path())
 
     def acquire_lock(self, path: Any = None) -> None:
-        """Wait for the lock of the session's lock file, which the system releases if the process dies."""
+        """Lock the session's lock file, and wait for that. The system releases the lock if the process dies."""
         import fcntl
 
         name = (path or self._get_file_path()) + self.LOCK_SUFFIX
@@ -264,13 +264,13 @@ class FileSession(Session):
             file = open(name, "ab")  # noqa: SIM115 - release_lock closes it
             try:
                 checker = LockChecker(self.id, self.lock_timeout)
-                wait = 0 if self.lock_timeout is None else fcntl.LOCK_NB  # with a limit of time it has to poll
+                wait = 0 if self.lock_timeout is None else fcntl.LOCK_NB  # a timeout requires polling
                 while not checker.expired():
                     with contextlib.suppress(BlockingIOError):
                         fcntl.flock(file, fcntl.LOCK_EX | wait)
                         break
                     time.sleep(0.01)
-                # The one that had the lock has removed the file, and another one may be there by now, or none.
+                # The previous holder has removed the file. Lock again if the path now is another file, or none.
                 with contextlib.suppress(FileNotFoundError):
                     self.locked = os.stat(name).st_ino == os.fstat(file.fileno()).st_ino
             finally:
@@ -280,7 +280,7 @@ class FileSession(Session):
                     file.close()
 
     def release_lock(self, path: Any = None) -> None:
-        """Release it, and remove its file."""
+        """Remove the lock file, and release the lock."""
         lock, self.lock = self.lock, None
         if lock is not None:
             with contextlib.suppress(FileNotFoundError):
@@ -309,10 +309,10 @@ class FileSession(Session):
 
 
 def save() -> None:
-    """Keep the session before the response is sent; a stream keeps it at its end."""
+    """Save the session before the response is sent; with a streamed response, at the end of the request."""
     session = getattr(serving, "session", None)
     request = serving.request
-    if session is None or hasattr(request, "_sessionsaved"):  # a program may have kept it, and say so
+    if session is None or hasattr(request, "_sessionsaved"):  # the program may have saved it and set this attribute
         return
     request._sessionsaved = True
     response = serving.response
@@ -339,26 +339,26 @@ def init(
     persistent: bool = True, storage_class: Any = None, path: str | None = None, path_header: str | None = None,
     domain: str | None = None, secure: bool = False, httponly: bool = False, samesite: str | None = None, **kwargs: Any,
 ) -> None:  # fmt: skip
-    """Give the request its session, and the response its cookie.
+    """Create or load the session of the request, and set its cookie in the response.
 
     Args:
         storage_type: ``Ram`` or ``File``.
-        name: of the cookie.
-        timeout: minutes that a session lasts without a request.
-        clean_freq: minutes between removals of expired sessions.
-        persistent: whether the cookie outlasts the browser.
-        storage_class: the class of sessions itself.
-        path: of the cookie.
-        path_header: names a field of the request that has the path.
-        domain: of the cookie.
+        name: the name of the cookie.
+        timeout: the minutes after which a session without requests expires.
+        clean_freq: the minutes between removals of expired sessions.
+        persistent: whether browsers keep the cookie when they are closed.
+        storage_class: the session class, instead of ``storage_type``.
+        path: the path of the cookie.
+        path_header: the name of a request field that contains the path of the cookie.
+        domain: the domain of the cookie.
         secure: whether the cookie is sent over TLS only.
         httponly: whether scripts cannot read the cookie.
-        samesite: ``Lax``, ``Strict`` or ``None``, which CherryPy has not.
-        **kwargs: attributes of the session, such as ``storage_path``.
+        samesite: ``Lax``, ``Strict`` or ``None``. CherryPy does not have this option.
+        **kwargs: attributes of the session class, such as ``storage_path``.
     """
     request = serving.request
     if getattr(serving, "session", None) is not None:
-        return  # the tool is on under two names, or the handler called init() itself
+        return  # the tool is on under two names, or the handler called init()
     if storage_class is None:
         storage_class = {"ram": RamSession, "file": FileSession}.get((storage_type or "ram").lower())
         if storage_class is None:
@@ -382,7 +382,7 @@ def init(
 
 
 _set_up: set[Any] = set()
-"""The classes whose ``setup`` was called."""
+"""The session classes whose ``setup`` was called."""
 
 
 def set_response_cookie(
@@ -402,7 +402,7 @@ def set_response_cookie(
 
 
 def expire() -> None:
-    """Let the client forget the current session's cookie."""
+    """Set an expired session cookie, so that the client deletes its own."""
     cookie = serving.response.cookie[serving.request.config.get("tools.sessions.name", "session_id")]
     cookie["expires"] = httputil.HTTPDate(time.time() - 365 * 86400)
     cookie.pop("max-age", None)

@@ -16,7 +16,7 @@ from kirsch_cherrypy._local import serving
 from kirsch_cherrypy.lib import cptools, httputil
 from kirsch_web.response import FileBody
 
-# As CherryPy has it, for the whole process: a program may set others afterwards.
+# Reset the global media types like CherryPy; programs may add others afterwards.
 mimetypes.init()
 mimetypes.types_map.update(
     {".dwg": "image/x-dwg", ".ico": "image/x-icon", ".bz2": "application/x-bzip2", ".gz": "application/x-gzip"}
@@ -29,7 +29,7 @@ def _content_type(path: str, known: dict[str, str] | None = None) -> str:
 
 
 def _disposition(disposition: str, name: str) -> str:
-    """Return a Content-Disposition with a name (RFC 6266): one in ASCII, and one in UTF-8 if that is another."""
+    """Return a Content-Disposition field (RFC 6266) with an ASCII name, and a UTF-8 name if that differs."""
     plain = re.sub(r'["\\\x00-\x1f\x7f]', "", name).encode("ascii", "ignore").decode()
     value = f'{disposition}; filename="{plain}"'
     return value if plain == name else f"{value}; filename*=UTF-8''{urllib.parse.quote(name)}"
@@ -39,13 +39,13 @@ def serve_file(
     path: Any, content_type: str | None = None, disposition: str | None = None, name: str | None = None,
     debug: bool = False,
 ) -> Any:  # fmt: skip
-    """Make a file the response. Conditions and ranges of the request are answered.
+    """Respond with a file. Handles conditional requests and ranges.
 
     Args:
-        path: absolute. The application chooses it; names that a client has chosen belong to ``staticdir``.
-        content_type: default: by the extension.
-        disposition: ``attachment`` lets browsers save the file.
-        name: the name to save it as; default: the file's.
+        path: an absolute path, chosen by the application. For names that clients choose, use ``staticdir``.
+        content_type: the media type; default: by the extension.
+        disposition: ``attachment`` makes browsers save the file.
+        name: the name under which to save it; default: the name of the file.
         debug: unused.
     """
     path = os.fspath(path)
@@ -67,13 +67,13 @@ def serve_fileobj(
     fileobj: Any, content_type: str | None = None, disposition: str | None = None, name: str | None = None,
     debug: bool = False,
 ) -> Any:  # fmt: skip
-    """Make an open file the response, from its position on. The arguments are those of :func:`serve_file`."""
+    """Respond with an open file, from its current position. The arguments are those of :func:`serve_file`."""
     response = serving.response
     length: int | None = None
     try:
         status = os.fstat(fileobj.fileno())
     except (AttributeError, OSError):
-        with contextlib.suppress(AttributeError, OSError):  # what cannot tell its length is streamed
+        with contextlib.suppress(AttributeError, OSError):  # stream objects of unknown length
             start = fileobj.tell()
             length = fileobj.seek(0, os.SEEK_END) - start
             fileobj.seek(start)
@@ -90,7 +90,7 @@ def serve_fileobj(
 
 
 def _ranged(fileobj: Any, content_type: str, length: int | None) -> Any:
-    """Return the file, or the ranges of it that are asked for."""
+    """Return the body: the file, or the requested ranges of it. Sets status and fields for ranges."""
     request, response = serving.request, serving.response
     headers = response.headers
     if length is None:
@@ -133,7 +133,7 @@ def _ranged(fileobj: Any, content_type: str, length: int | None) -> Any:
 
 
 def serve_download(path: str, name: str | None = None) -> Any:
-    """Make a file the response, to be saved."""
+    """Respond with a file that browsers save."""
     return serve_file(path, "application/x-download", "attachment", name)
 
 
@@ -146,7 +146,7 @@ def _attempt(filename: str, content_types: dict[str, str] | None) -> bool:
 
 
 def _serves(match: str) -> bool:
-    """Return whether the request is one for a file whose path has ``match``."""
+    """Return whether the method is GET or HEAD and the path contains the pattern ``match``."""
     return serving.request.method in ("GET", "HEAD") and bool(re.search(match, serving.request.path_info))
 
 
@@ -167,12 +167,12 @@ def staticdir(
     """Serve the files of a directory below ``section``.
 
     Args:
-        section: the path of the configuration section, which is cut from the request's.
-        dir: the directory; relative to ``root``.
+        section: the path of the configuration section, which is removed from the request's path.
+        dir: the directory, absolute or relative to ``root``.
         root: an absolute directory.
-        match: a pattern that the path must contain.
-        content_types: types by extension, before those of the system.
-        index: the file that stands for a directory.
+        match: a regular expression that the path must contain.
+        content_types: media types by extension, which override those of the system.
+        index: the file to serve for a directory.
         debug: unused.
     """
     request = serving.request
@@ -184,7 +184,7 @@ def staticdir(
     if "\0" in branch:
         return False
     filename = os.path.join(directory, branch)
-    # With a separator: /x/public is the beginning of /x/public2, and does not contain it.
+    # Compare with a separator: /x/public is a prefix of /x/public2, but does not contain it.
     inside, found = os.path.normpath(directory), os.path.normpath(filename)
     if found != inside and not found.startswith(inside.rstrip(os.sep) + os.sep):
         raise HTTPError(403)

@@ -1,4 +1,4 @@
-"""XML-RPC: bodies, results and faults. Bodies come from anybody, so document types are refused."""
+"""XML-RPC bodies, results and faults. Document types in bodies are refused, because clients are not trusted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kirsch_cherrypy._local import serving
 
 
 def process_body() -> tuple[Any, str]:
-    """Parameters and method of the request's body; a method that does not exist if it is no XML-RPC."""
+    """Return the parameters and the method in the request's body; a nonexistent method if it is not XML-RPC."""
     import xmlrpc.client
 
     data = serving.request.body.read()
@@ -18,13 +18,13 @@ def process_body() -> tuple[Any, str]:
         raise HTTPError(400, "An XML-RPC body has no document type.")
     try:
         params, method = xmlrpc.client.loads(data)
-    except Exception:  # noqa: BLE001 - the parser raises many kinds
+    except Exception:  # noqa: BLE001 - the parser raises many types
         return ("ERROR PARAMS",), "ERRORMETHOD"
     return params, method or ""
 
 
 def patched_path(path: str) -> str:
-    """Return the path without the /RPC2 that clients may put before it."""
+    """Return the path with a trailing slash, without the prefix /RPC2 that some clients send."""
     if not path.endswith("/"):
         path += "/"
     return path[5:] if path.startswith("/RPC2/") else path
@@ -39,7 +39,7 @@ def _set_response(body: str) -> None:
 
 
 def respond(body: Any, encoding: str = "utf-8", allow_none: Any = 0) -> None:
-    """Make a result, or a Fault, the response."""
+    """Set the response to a result or a Fault."""
     from xmlrpc.client import Fault, dumps
 
     result = body if isinstance(body, Fault) else (body,)
@@ -47,7 +47,7 @@ def respond(body: Any, encoding: str = "utf-8", allow_none: Any = 0) -> None:
 
 
 def on_error(*args: Any, **kwargs: Any) -> None:
-    """Make the current exception a Fault."""
+    """Set the response to a Fault for the current exception."""
     from xmlrpc.client import Fault, dumps
 
     _set_response(dumps(Fault(1, str(sys.exc_info()[1]))))
