@@ -1,4 +1,4 @@
-"""The functions of the small tools: validators, proxies, slashes, redirects, log-in."""
+"""The functions of the smaller tools, such as validators, proxies, slashes, redirects and log-in."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from kirsch_web.hooks import POINTS as hookpoints
 
 
 def validate_etags(autotags: bool = False, debug: bool = False) -> None:
-    """Answer If-Match and If-None-Match by the response's ETag.
+    """Check If-Match and If-None-Match against the response's ETag. Raises HTTPRedirect 304 or HTTPError 412.
 
     Args:
-        autotags: make an ETag of the body if the response has none.
+        autotags: whether to compute an ETag from the body if the response has none.
         debug: unused.
     """
     request, response = serving.request, serving.response
     if hasattr(response, "ETag"):
-        return  # the tool ran already
+        return  # the tool has already run
     status, _, _ = httputil.valid_status(response.status)
     etag = response.headers.get("ETag")
     if not etag and autotags and status == 200:
-        # An ETag is no secret and no proof: MD5 is only short here.
+        # MD5 suffices: an ETag needs no cryptographic security.
         etag = f'"{md5(response.collapse_body(), usedforsecurity=False).hexdigest()}"'
         response.headers["ETag"] = etag
     response.ETag = etag
@@ -43,12 +43,12 @@ def validate_etags(autotags: bool = False, debug: bool = False) -> None:
 
 
 def _not_modified(request: Any, message: str | None = None) -> Exception:
-    """Return the exception for a request whose condition shows that the client has the response already."""
+    """Return the exception for a failed condition: 304 for GET and HEAD, and 412 for other methods."""
     return HTTPRedirect([], 304) if request.method in ("GET", "HEAD") else HTTPError(412, message)
 
 
 def validate_since() -> None:
-    """Answer If-Modified-Since and If-Unmodified-Since by the response's Last-Modified."""
+    """Check If-Modified-Since and If-Unmodified-Since against the response's Last-Modified."""
     request, response = serving.request, serving.response
     modified = response.headers.get("Last-Modified")
     if not modified:
@@ -63,7 +63,7 @@ def validate_since() -> None:
 
 
 def allow(methods: Any = None, debug: bool = False) -> None:
-    """Answer 405 to other methods than ``methods``, default GET and HEAD."""
+    """Respond with 405 to methods that are not in ``methods`` (default: GET and HEAD)."""
     names = [methods] if isinstance(methods, str) else methods or ["GET", "HEAD"]
     allowed = [name.upper() for name in names if name]
     if "GET" in allowed and "HEAD" not in allowed:
@@ -80,13 +80,13 @@ def proxy(
     scheme: str = "X-Forwarded-Proto",
     debug: bool = False,
 ) -> None:
-    """Take base URL and client address from what a proxy in front says. Use it only behind one.
+    """Set base URL and client address from the fields of a trusted proxy. Use it only behind one.
 
     Args:
-        base: the base, if no field names it.
-        local: the field with the host.
-        remote: the field with the client's address.
-        scheme: the field with the scheme.
+        base: the base URL to use if no field has it.
+        local: the name of the field with the host.
+        remote: the name of the field with the client's address.
+        scheme: the name of the field with the scheme.
         debug: unused.
     """
     request = serving.request
@@ -105,18 +105,18 @@ def proxy(
     request.base = base if "://" in base else f"{scheme}://{base}"
     client = request.headers.get(remote) if remote else None
     if client:
-        # The first address is the client's; those behind it are proxies'.
+        # The first address is the client's; the others are those of proxies.
         request.remote.ip = client.split(",")[0].strip()
 
 
 def ignore_headers(headers: Any = ("Range",), debug: bool = False) -> None:
-    """Remove fields of the request."""
+    """Remove header fields from the request."""
     for name in headers:
         serving.request.headers.pop(name, None)
 
 
 def response_headers(headers: Any = None, debug: bool = False) -> None:
-    """Set fields of the response."""
+    """Set header fields of the response."""
     for name, value in headers or []:
         serving.response.headers[name] = value
 
@@ -125,7 +125,7 @@ def referer(
     pattern: str, accept: bool = True, accept_missing: bool = False, error: int = 403,
     message: str = "Forbidden Referer header.", debug: bool = False,
 ) -> None:  # fmt: skip
-    """Answer an error unless the Referer matches ``pattern``, or if it does if ``accept`` is False."""
+    """Respond with ``error`` if the Referer does not match ``pattern``; if ``accept`` is False, if it matches."""
     given = serving.request.headers.get("Referer")
     passes = accept_missing if given is None else bool(re.match(pattern, given)) == bool(accept)
     if not passes:
@@ -133,28 +133,28 @@ def referer(
 
 
 class SessionAuth:
-    """A log-in page, kept in the session. Methods and attributes are options of the tool."""
+    """A log-in form that stores the user in the session. Options of the tool replace methods and attributes."""
 
     session_key = "username"
     debug = False
 
     def check_username_and_password(self, username: str, password: str) -> Any:
-        """Return an error message; nothing if they are right."""
+        """Return an error message, or None if the password is correct."""
 
     def anonymous(self) -> Any:
-        """Return the name of a user who has not logged in, if they may pass."""
+        """Return the user name for anonymous requests, or None if users must log in."""
 
     def on_login(self, username: str) -> None:
-        """Called after a log-in."""
+        """A callback after a log-in."""
 
     def on_logout(self, username: str) -> None:
-        """Called after a log-out."""
+        """A callback after a log-out."""
 
     def on_check(self, username: str) -> None:
-        """Called for each request of a user."""
+        """A callback for each request of a logged-in or anonymous user."""
 
     def login_screen(self, from_page: str = "..", username: str = "", error_msg: str = "", **kwargs: Any) -> bytes:
-        """Return the page with the form."""
+        """Return the page with the log-in form."""
         message, name, back = (escape(str(each or "")) for each in (error_msg, username, from_page))
         return (
             '<!DOCTYPE html>\n<html lang="en">\n<title>Log in</title>\n'
@@ -173,11 +173,11 @@ class SessionAuth:
         return True
 
     def do_login(self, username: str, password: str, from_page: str = "..", **kwargs: Any) -> bool:
-        """Log in and redirect, or show the page again."""
+        """Log the user in and redirect, or show the form with an error message."""
         error = self.check_username_and_password(username, password)
         if error:
             return self._show(self.login_screen(from_page, username, error))
-        # A session id from before the log-in may be known to others.
+        # Change the session ID: others may know the one from before the log-in (session fixation).
         serving.session.acquire_lock()
         serving.session.regenerate()
         serving.session[self.session_key] = serving.request.login = username
@@ -185,7 +185,7 @@ class SessionAuth:
         raise HTTPRedirect(from_page or "/")
 
     def do_logout(self, from_page: str = "..", **kwargs: Any) -> Any:
-        """Log out and redirect."""
+        """Log the user out and redirect."""
         username = serving.session.get(self.session_key)
         serving.session[self.session_key] = None
         serving.request.login = None
@@ -194,20 +194,20 @@ class SessionAuth:
         raise HTTPRedirect(from_page)
 
     def do_check(self) -> bool:
-        """Let a user pass; show the page to others."""
+        """Set ``request.login`` and return False if the user is logged in; otherwise show the form."""
         request = serving.request
         username = serving.session.get(self.session_key)
         if not username:
             username = serving.session[self.session_key] = self.anonymous()
         if not username:
-            # Behind Basic authentication request.login is that user's; only the session says who has logged in here.
+            # Use the session, not request.login, which may be the user of Basic authentication.
             return self._show(self.login_screen(url_of(qs=request.query_string)))
         request.login = username
         self.on_check(username)
         return False
 
     def run(self) -> bool:
-        """Return whether the tool has answered."""
+        """Handle the request. Return whether the tool has set the response."""
         request, response = serving.request, serving.response
         path = request.path_info
         if path.endswith("login_screen"):
@@ -224,7 +224,7 @@ class SessionAuth:
 
 
 def session_auth(**kwargs: Any) -> bool:
-    """Run a :class:`SessionAuth` with options."""
+    """Run a :class:`SessionAuth` with ``kwargs`` as its attributes."""
     auth = SessionAuth()
     for name, value in kwargs.items():
         setattr(auth, name, value)
@@ -237,13 +237,13 @@ def log_traceback(severity: int = logging.ERROR, debug: bool = False) -> None:
 
 
 def log_request_headers(debug: bool = False) -> None:
-    """Write the request's fields to the error log."""
+    """Write the header fields of the request to the error log."""
     lines = [f"  {name}: {value}" for name, value in serving.request.header_list]
     serving.request.app.log("\nRequest Headers:\n" + "\n".join(lines), "HTTP")
 
 
 def log_hooks(debug: bool = False) -> None:
-    """Write the request's hooks to the error log."""
+    """Write the hooks of the request to the error log."""
     hooks = serving.request.hooks
     lines = [f"\nRequest Hooks for {url_of()}:"]
     for point in dict.fromkeys([*hookpoints, *hooks]):
@@ -252,12 +252,12 @@ def log_hooks(debug: bool = False) -> None:
 
 
 def redirect(url: str = "", internal: bool = True, debug: bool = False) -> None:
-    """Raise InternalRedirect, or HTTPRedirect."""
+    """Raise InternalRedirect, or if not ``internal``, HTTPRedirect."""
     raise (InternalRedirect(url) if internal else HTTPRedirect(url))
 
 
 def trailing_slash(missing: bool = True, extra: bool = False, status: Any = None, debug: bool = False) -> None:
-    """Redirect an index whose path has no slash at its end, and with ``extra`` a page whose path has one."""
+    """Redirect an index without a trailing slash in its path, and with ``extra``, another page with one."""
     request = current().request
     path = request.path_info
     if request.is_index is True:
@@ -268,7 +268,7 @@ def trailing_slash(missing: bool = True, extra: bool = False, status: Any = None
 
 
 def flatten(debug: bool = False) -> None:
-    """Turn a body of iterators inside iterators into one of bytes."""
+    """Flatten a body of nested iterators to one iterator of bytes."""
 
     def pieces(body: Any) -> Any:
         for each in body:
@@ -282,7 +282,7 @@ def flatten(debug: bool = False) -> None:
 
 
 def accept(media: Any = None, debug: bool = False) -> Any:
-    """Return the best of ``media``, names of types, for the client's Accept; 406 if there is none."""
+    """Return the media type in ``media`` that the client prefers. Raises HTTPError 406 if it accepts none."""
     if not media:
         return None
     offers = [media] if isinstance(media, str) else media
@@ -301,7 +301,7 @@ def accept(media: Any = None, debug: bool = False) -> Any:
 
 
 class MonitoredHeaderMap(httputil.HeaderMap):
-    """Fields that note which of them were looked at."""
+    """Header fields that record which of them were read."""
 
     def __init__(self) -> None:
         self.accessed_headers: set[str] = set()
@@ -313,7 +313,7 @@ class MonitoredHeaderMap(httputil.HeaderMap):
 
 
 def autovary(ignore: Any = None, debug: bool = False) -> None:
-    """Write into Vary which fields of the request were looked at."""
+    """Add to Vary the request fields that the application read."""
     request = serving.request
     before, request.headers = request.headers, MonitoredHeaderMap()
     dict.update(request.headers, before)
@@ -330,7 +330,7 @@ def autovary(ignore: Any = None, debug: bool = False) -> None:
 
 
 def convert_params(exception: Any = ValueError, error: int = 400) -> None:
-    """Convert parameters by the annotations of the handler; ``error`` if one cannot be."""
+    """Convert parameters to the types in the handler's annotations. Raises HTTPError ``error`` if that fails."""
     import inspect
 
     request = serving.request

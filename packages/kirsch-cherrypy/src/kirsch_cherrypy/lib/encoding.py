@@ -16,11 +16,11 @@ from kirsch_web.compress import Compressed
 
 
 def decode(encoding: Any = None, default_encoding: Any = "utf-8") -> None:
-    """Set the charsets that the request's body is decoded with.
+    """Set the charsets with which the request body is decoded.
 
     Args:
-        encoding: those alone.
-        default_encoding: those, after what the body itself says.
+        encoding: one or several charsets to use exclusively.
+        default_encoding: one or several charsets to try after the one that the body declares.
     """
     body = serving.request.body
     if encoding is not None:
@@ -31,13 +31,13 @@ def decode(encoding: Any = None, default_encoding: Any = "utf-8") -> None:
 
 
 class ResponseEncoder:
-    """The tool ``encode``: wraps the handler, and encodes the text that it returns.
+    """The tool ``encode``: wraps the handler, and encodes the text that the handler returns.
 
     Args:
-        encoding: the one charset; default: what the client accepts.
-        errors: as of ``str.encode``.
-        text_only: only types that begin with ``text/``.
-        add_charset: whether the Content-Type tells the charset.
+        encoding: the charset to use; default: one that the client accepts.
+        errors: the argument ``errors`` of ``str.encode``.
+        text_only: whether to encode only media types that begin with ``text/``.
+        add_charset: whether to add the charset to the Content-Type.
         debug: unused.
     """
 
@@ -62,7 +62,7 @@ class ResponseEncoder:
         response = frame.response
         body = self.oldhandler(*args, **kwargs)
         if type(body) is str and self.usual and not response.stream and "Accept-Charset" not in frame.request.headers:
-            # The usual case, without looking for what is not there.
+            # A fast path for the usual case.
             told = dict.get(response.headers, "Content-Type")
             if told in ("text/html", "text/plain"):
                 dict.pop(response.headers, "Content-Length", None)
@@ -77,9 +77,9 @@ class ResponseEncoder:
         return self.body
 
     def _encode(self, charset: str) -> bool:
-        """Encode the body, or a stream when it is sent; False if the charset does not have all its characters.
+        """Encode the body, or arrange that a stream is encoded when it is sent. Return whether that succeeded.
 
-        A charset that was tried before is not tried again.
+        It fails if the charset does not have all characters of the body, or was tried before.
         """
         if charset in self.attempted_charsets:
             return False
@@ -101,7 +101,7 @@ class ResponseEncoder:
         return True
 
     def find_acceptable_charset(self) -> str:
-        """Return the charset that the client likes best and that has the body's characters; 406 if there is none."""
+        """Encode with the client's most preferred charset that can, and return it. Raises HTTPError 406 if none can."""
         ranges = serving.request.headers.elements("Accept-Charset")
         named = [each.value.lower() for each in ranges]
         if self.encoding is not None:
@@ -113,7 +113,7 @@ class ResponseEncoder:
             return self.default_encoding
         else:
             wanted = [self.default_encoding if each.value == "*" else each.value for each in ranges if each.qvalue > 0]
-            # RFC 2616 gave ISO-8859-1 a quality of 1 unless it is named.
+            # In RFC 2616, ISO-8859-1 has quality 1 unless it is named.
             wanted += [] if {"*", "iso-8859-1"}.intersection(named) else ["iso-8859-1"]
         for charset in wanted:
             if self._encode(charset):
@@ -125,12 +125,12 @@ class ResponseEncoder:
 
 
 def compress(body: Any, compress_level: int) -> Any:
-    """Return a stream as a gzip file (RFC 1952). Its header is sent before the body is read, and each chunk at once."""
+    """Compress a stream to gzip format (RFC 1952). The header precedes the body, and each chunk is flushed."""
     return closing(body, Compressed(chain([b""], body), "gzip", compress_level))
 
 
 def decompress(body: bytes) -> bytes:
-    """Return the content of a gzip file."""
+    """Decompress data in gzip format."""
     return _gzip.decompress(body)
 
 
@@ -138,14 +138,14 @@ def gzip(compress_level: int = 5, mime_types: Any = ("text/html", "text/plain"),
     """Compress the body if the client accepts gzip and the type is one of ``mime_types``."""
     request, response = serving.request, serving.response
     set_vary_header(response, "Accept-Encoding")
-    if not response.body or getattr(request, "cached", False):  # the cache keeps the body as it was sent
+    if not response.body or getattr(request, "cached", False):  # the cached body is as it was sent
         return
-    if valid_status(response.status)[0] == 206:  # a part of a file is a part of what it was
+    if valid_status(response.status)[0] == 206:  # byte ranges refer to the uncompressed file
         return
     kind = response.headers.get("Content-Type", "").split(";")[0]
     for coding in request.headers.elements("Accept-Encoding"):
         if coding.value in ("gzip", "x-gzip"):
-            # A type is one of text/html, text/*, */*, application/*+xml.
+            # Patterns are such as text/html, text/*, */* and application/*+xml.
             if coding.qvalue > 0 and any(fnmatchcase(kind, pattern) for pattern in mime_types):
                 body = response.body if response.stream else response.collapse_body()
                 response.headers["Content-Encoding"] = "gzip"
@@ -158,6 +158,6 @@ def gzip(compress_level: int = 5, mime_types: Any = ("text/html", "text/plain"),
         if coding.value == "identity" and coding.qvalue > 0:
             return
         if coding.value == "*" and coding.qvalue == 0:
-            # Not raised: the hooks of this point would run again, and this one again find nothing.
+            # Do not raise: the error would run the hooks of this point, and so this tool, again.
             HTTPError(406, "identity, gzip").set_response()
             return

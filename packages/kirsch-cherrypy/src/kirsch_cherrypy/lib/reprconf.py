@@ -1,4 +1,4 @@
-"""Configuration files whose values are Python, and the namespaces that their keys belong to."""
+"""Configuration files with Python expressions as values, and the namespaces of their keys."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from typing import Any
 
 
 def attributes(full_attribute_name: str) -> Any:
-    """Return the object that a dotted name stands for; its module is imported."""
+    """Import the module of a dotted name, and return the object with that name."""
     module_name, _, name = full_attribute_name.rpartition(".")
     return getattr(importlib.import_module(module_name), name)
 
 
 def modules(name: str) -> Any:
-    """Return the module of a dotted name, imported."""
+    """Import and return the module with a dotted name."""
     return importlib.import_module(name)
 
 
 class NamespaceSet(dict[str, Any]):
-    """Handlers of configuration keys by the part before the first dot.
+    """Handlers of configuration keys, by namespace: the part of the key before the first dot.
 
-    A handler is called with the rest of the key and the value, or, if it is a context manager, what it enters is.
+    A handler is called with the rest of the key and the value. If it is a context manager, its ``__enter__`` returns
+    the function to call.
     """
 
     generation = 0
-    """Counts changes of any set, so that what was compiled from one can be made again."""
+    """The number of changes of all sets, which invalidates objects compiled from them."""
 
     def __setitem__(self, key: str, value: Any) -> None:
         if self.get(key) is not value:
@@ -46,7 +47,7 @@ class NamespaceSet(dict[str, Any]):
 
 
 def by_namespace(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the keys with a dot, by what is before it."""
+    """Return the keys that have a dot, by namespace, with their values."""
     found: dict[str, dict[str, Any]] = {}
     for key, value in config.items():
         namespace, dot, name = key.partition(".")
@@ -56,14 +57,14 @@ def by_namespace(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def apply(handler: Any, values: dict[str, Any]) -> None:
-    """Give a namespace's handler its keys."""
+    """Call the handler of a namespace for each of its keys."""
     with handler if hasattr(handler, "__exit__") else contextlib.nullcontext(handler) as entered:
         for name, value in values.items():
             entered(name, value)
 
 
 class Config(dict[str, Any]):
-    """Configuration from a dictionary, a file or the name of one."""
+    """A configuration, read from a dictionary, a file or the name of a file."""
 
     namespaces = NamespaceSet()
     environments: dict[str, dict[str, Any]] = {}  # noqa: RUF012 - subclasses have their own
@@ -77,12 +78,12 @@ class Config(dict[str, Any]):
                 self.update(given)
 
     def reset(self) -> None:
-        """Go back to the defaults."""
+        """Reset the configuration to the defaults."""
         self.clear()
         dict.update(self, self.defaults)
 
     def update(self, config: Any) -> None:  # type: ignore[override]
-        """Add what ``config`` sets: a dictionary, a file's name, or an open file."""
+        """Update with ``config``: a dictionary, the name of a file, or an open file."""
         self._apply(Parser.load(config))
 
     def _apply(self, config: dict[str, Any]) -> None:
@@ -100,7 +101,7 @@ class Config(dict[str, Any]):
 
 
 class Parser(configparser.ConfigParser):
-    """A configuration file. Keys keep their case; values are Python expressions."""
+    """A parser of configuration files. Keys are case-sensitive; values are Python expressions."""
 
     def __init__(self) -> None:
         super().__init__(strict=False)
@@ -109,7 +110,7 @@ class Parser(configparser.ConfigParser):
         return optionstr
 
     def read(self, filenames: Any, encoding: str | None = "utf-8") -> Any:
-        """Read files; OSError if one is missing."""
+        """Read files. Raises OSError if one is missing."""
         names = [filenames] if isinstance(filenames, str) else list(filenames)
         for name in names:
             with open(name, encoding=encoding) as file:
@@ -117,7 +118,7 @@ class Parser(configparser.ConfigParser):
         return names
 
     def as_dict(self, raw: bool = False, vars: Any = None) -> dict[str, dict[str, Any]]:
-        """Return the sections with their values. Raises ValueError that names section and option of a bad value."""
+        """Return the evaluated values by section. Raises ValueError that names section and option of a wrong value."""
         result: dict[str, dict[str, Any]] = {}
         for section in self.sections():
             result[section] = values = {}
@@ -134,7 +135,7 @@ class Parser(configparser.ConfigParser):
         return result
 
     def dict_from_file(self, file: Any) -> dict[str, dict[str, Any]]:
-        """Return the values of a file or of the file of a name."""
+        """Return the sections of an open file, or of the file with a name."""
         if hasattr(file, "read"):
             self.read_file(file)
         else:
@@ -143,7 +144,7 @@ class Parser(configparser.ConfigParser):
 
     @staticmethod
     def load(given: Any) -> dict[str, Any]:
-        """Return the values of a file, or the dictionary itself."""
+        """Return the sections of a file, or ``given`` itself if it is a dictionary."""
         if isinstance(given, str) or hasattr(given, "read") or hasattr(given, "__fspath__"):
             return Parser().dict_from_file(given)
         return dict(given)
@@ -156,7 +157,7 @@ _ALLOWED = (
 
 
 def unrepr(text: str) -> Any:
-    """Return the value of a Python expression: literals, modules, builtins, attributes, items, calls, arithmetic."""
+    """Evaluate a Python expression of literals, modules, builtins, attributes, items, calls and arithmetic."""
     if not text:
         return text
     tree = ast.parse(text.strip(), mode="eval")
@@ -164,20 +165,20 @@ def unrepr(text: str) -> Any:
         if not isinstance(node, _ALLOWED):
             raise TypeError(f"an expression may not contain {type(node).__name__}")
         if isinstance(node, ast.Attribute):
-            # A module of a package need not be imported yet: each beginning of a dotted name may be one.
+            # Import each prefix of a dotted name that is a module: submodules need not be imported yet.
             with contextlib.suppress(ImportError):
                 importlib.import_module(ast.unparse(node))
         if isinstance(node, ast.Call) and any(each.arg is None for each in node.keywords):
-            # A keyword that is written out beats one of a ** mapping.
+            # An explicit keyword overrides one of a ** mapping.
             given = sorted(node.keywords, key=lambda each: each.arg is not None)
             names: list[ast.expr | None] = [None if each.arg is None else ast.Constant(each.arg) for each in given]
             node.keywords = [ast.keyword(None, ast.Dict(names, [each.value for each in given]))]
     ast.fix_missing_locations(tree)
-    return eval(compile(tree, "<configuration>", "eval"), {"__builtins__": {}}, _Names())  # noqa: S307 - it is checked
+    return eval(compile(tree, "<configuration>", "eval"), {"__builtins__": {}}, _Names())  # noqa: S307 - checked above
 
 
 class _Names(dict[str, Any]):
-    """The names in an expression: modules, and builtins."""
+    """Resolves the names in an expression: modules and builtins."""
 
     def __missing__(self, name: str) -> Any:
         if name in ("globals", "locals"):

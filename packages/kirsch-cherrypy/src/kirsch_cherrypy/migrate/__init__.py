@@ -1,7 +1,7 @@
-"""From CherryPy's handlers to typed ones of kirsch-web, one handler after the other.
+"""Gradual migration from CherryPy's handlers to the typed handlers of kirsch-web.
 
-:func:`typed` serves a tree whose handlers are of both kinds, and :func:`recorded` writes down the requests of a
-program. The command ``kirsch migrate cherrypy MODULE`` rewrites a module by such a recording: see :mod:`.command`.
+:func:`typed` serves a tree with handlers of both kinds, and :func:`recorded` records the requests of a program. The
+command ``kirsch migrate cherrypy MODULE`` rewrites a module with the help of such a recording: see :mod:`.command`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from kirsch_cherrypy._cptree import Application
 from kirsch_web.publishing import MARK
 
 HEADERS = ("HTTP_ACCEPT", "HTTP_COOKIE", "HTTP_REFERER", "HTTP_X_REQUESTED_WITH", "CONTENT_TYPE")
-"""The fields of a request that a recording keeps. Cookies and bodies may have secrets: keep recordings as such."""
+"""The request fields that a recording contains. Keep recordings secret: cookies and bodies may contain secrets."""
 LIMIT = 64 * 1024
-"""Bytes of a body beyond which a request is not recorded."""
+"""The largest body of a recorded request, in bytes."""
 
 
 def typed(tree: Any) -> Any:
-    """Return the WSGI callable of ``cherrypy.tree`` with typed handlers.
+    """Return a WSGI callable for ``cherrypy.tree`` in which some handlers are typed.
 
-    A handler is typed if a decorator of kirsch-web is on it, such as ``@web.get``, and not CherryPy's ``@expose``.
-    kirsch-web answers those, and the layer answers all others, by the same objects. Other methods are not published.
+    A handler is typed if it has a decorator of kirsch-web such as ``@web.get``, and not CherryPy's ``@expose``.
+    kirsch-web calls the typed handlers, and the CherryPy layer calls those with ``@expose``, on the same objects.
     """
     apps = {name: _Both(app) if isinstance(app, Application) else app for name, app in tree.apps.items()}
 
@@ -41,7 +41,7 @@ def typed(tree: Any) -> Any:
 
 
 class _Both:
-    """An application of the layer, and the typed handlers of its objects."""
+    """An application of the CherryPy layer, combined with the typed handlers of its objects."""
 
     def __init__(self, app: Any) -> None:
         import kirsch_web
@@ -49,21 +49,21 @@ class _Both:
         self.web = kirsch_web.App(app.root)
 
     def answers(self, method: str, path: str) -> bool:
-        """Return whether a typed handler is for the path."""
+        """Return whether the path belongs to a typed handler."""
         try:
             _, plan = self.web.find(method, path)
-        except Exception:  # noqa: BLE001 - of an object of the program that is asked for a name; the layer answers then
+        except Exception:  # noqa: BLE001 - raised by the program's objects; the layer answers then
             return False
         function = plan.function
-        if function is None:  # another method than those of the typed handler of the path
+        if function is None:  # the path may have a typed handler for other methods
             found = [self.web.find(each, path)[1].function for each in ("GET", "POST", "PUT", "DELETE", "PATCH")]
             function = next((each for each in found if hasattr(each, MARK)), None)
-        # Public methods that nothing exposes are handlers in kirsch-web, and are none here.
+        # kirsch-web publishes public methods without a decorator; here they are not published.
         return hasattr(function, MARK) and not getattr(function, "exposed", False)
 
 
 def recorded(app: Any, path: str) -> Any:
-    """Return a WSGI callable that appends each request that it passes on to the file ``path``."""
+    """Return a WSGI callable that appends each request to the file ``path``, and passes it to ``app``."""
     lock = threading.Lock()
 
     def serve(environ: dict[str, Any], start_response: Any) -> Any:

@@ -29,23 +29,23 @@ class Failure(Exception):
 
 
 def run(module: str, recording: str, kind: str, folder: str) -> dict[str, Any]:
-    """Send the recording to a version of the module; return the responses, and the handlers that answered.
+    """Send the recording to a version of the module. Return the responses, and the handlers that were called.
 
-    ``folder`` is that of the module, where the modules are that it imports.
+    ``folder`` is the folder of the original module, from which the module imports others.
     """
     paths = [folder, *filter(None, [os.environ.get("PYTHONPATH")])]
-    done = subprocess.run(  # noqa: S603 - this Python, and files of the caller
+    done = subprocess.run(  # noqa: S603 - runs this Python with files of the caller
         [sys.executable, "-m", "kirsch_cherrypy.migrate.replay", os.path.abspath(module), recording, kind],
         capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     )  # fmt: skip
     if done.returncode:
         raise Failure(f"{module} fails:\n{done.stderr[-3000:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])  # the module may print too
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])  # the last line; the module may print others
     return found
 
 
 def migrated(path: str, recording: str) -> tuple[str, list[str], dict[str, str]]:
-    """Return the new text of a module, the handlers that are typed in it, and the reason for each other handler."""
+    """Return the rewritten source of a module, its typed handlers, and for each other handler, the reason."""
     with open(path, encoding="utf-8") as file:
         source = Source(file.read())
     requests = requests_of(recording)
@@ -73,7 +73,7 @@ def migrated(path: str, recording: str) -> tuple[str, list[str], dict[str, str]]
         if not found:
             return text, sorted(chosen), reasons
         for name, reason in found.items():
-            guilty = [name] if name in chosen else list(chosen)  # of a state that another handler has changed
+            guilty = [name] if name in chosen else list(chosen)  # another handler changed the state that it uses
             for each in guilty:
                 reasons[each] = reason
                 del chosen[each]
@@ -83,7 +83,7 @@ def migrated(path: str, recording: str) -> tuple[str, list[str], dict[str, str]]
 def _differences(
     path: str, text: str, recording: str, requests: list[dict[str, Any]], first: dict[str, Any], second: dict[str, Any]
 ) -> dict[str, str]:
-    """Return the first difference of each handler that a new text of the module makes, in what two runs have alike."""
+    """Return the first difference of each handler with the new source, where two runs of the old one agree."""
     folder = os.path.dirname(os.path.abspath(path))
     with tempfile.TemporaryDirectory() as temporary:
         copy = os.path.join(temporary, os.path.basename(path))

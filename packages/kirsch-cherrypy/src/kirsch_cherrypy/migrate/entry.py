@@ -1,4 +1,4 @@
-"""The command that this distribution adds to ``kirsch``, as its entry point names it (``kirsch.commands``)."""
+"""The command that this distribution adds to ``kirsch`` with an entry point in the group ``kirsch.commands``."""
 
 from __future__ import annotations
 

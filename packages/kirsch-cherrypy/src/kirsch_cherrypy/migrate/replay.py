@@ -1,6 +1,6 @@
-"""Imports a module under the name ``cherrypy`` of the layer, sends it a recording, and prints the responses as JSON.
+"""Imports a module with the layer as ``cherrypy``, sends it the requests of a recording, and prints the responses.
 
-The command runs it in a process of its own for each version of the module: a module is imported once in a process.
+The command runs this in a new process for each version of the module, because a process imports a module only once.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from urllib.parse import urljoin
 
 HARMLESS = frozenset(("json_out", "log_headers", "log_tracebacks", "trailing_slash", "encode"))
-"""Tools that a typed handler does not need. One with any other tool is left to the layer: it may protect the page."""
+"""Tools that a typed handler does not need. Handlers with others are not rewritten: a tool may protect the page."""
 
 
 def requests_of(path: str) -> list[dict[str, Any]]:
-    """Return the requests of a recording: lines such as ``GET /books?page=2``, or JSON as ``recorded`` writes it."""
+    """Read the requests of a recording: lines such as ``GET /books?page=2``, or JSON written by ``recorded``."""
     found = []
     with open(path, encoding="utf-8") as file:
         for line in map(str.strip, file):
@@ -50,7 +50,7 @@ def load(path: str) -> Any:
 
 
 def ask(app: Any, request: dict[str, Any], cookies: dict[str, str]) -> dict[str, Any]:
-    """Send a request by WSGI; return the response as it is compared."""
+    """Send a request to a WSGI callable. Return the response in a form that can be compared."""
     body = base64.b64decode(request["body"])
     environ: dict[str, Any] = {
         "REQUEST_METHOD": request["method"], "SCRIPT_NAME": "", "PATH_INFO": request["path"],
@@ -61,7 +61,7 @@ def ask(app: Any, request: dict[str, Any], cookies: dict[str, str]) -> dict[str,
     }  # fmt: skip
     if request["method"] not in ("GET", "HEAD") or body:
         environ["CONTENT_LENGTH"] = str(len(body))
-    if cookies:  # those of this run: ids of sessions differ from the recorded ones
+    if cookies:  # the cookies of this run, because session IDs differ from the recorded ones
         environ["HTTP_COOKIE"] = "; ".join(f"{name}={value}" for name, value in cookies.items())
     head: list[Any] = []
 
@@ -83,7 +83,7 @@ def ask(app: Any, request: dict[str, Any], cookies: dict[str, str]) -> dict[str,
     text = content.decode("utf-8", "backslashreplace")
     if kind.partition(";")[0] == "application/json":
         text, kind = json.dumps(json.loads(text), sort_keys=True), "application/json"
-    if status >= 300:  # the words of an error or a redirect are each framework's own
+    if status >= 300:  # the frameworks word errors and redirects differently
         text = kind = ""
     location = urljoin(f"http://localhost{request['path']}", fields["location"]) if "location" in fields else ""
     return {"status": status, "type": kind, "location": location, "cookies": sorted(cookies), "body": text}
@@ -98,7 +98,7 @@ def main() -> None:
     handlers: list[Any] = []
 
     def note() -> None:
-        """Note the handler of a request, and which of its tools matter."""
+        """Record the handler of the request, and its tools that are not harmless."""
         request = _local.current().request
         function = getattr(request.handler, "callable", None)
         function = getattr(function, "__func__", function)

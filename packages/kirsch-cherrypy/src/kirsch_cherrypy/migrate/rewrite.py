@@ -1,4 +1,4 @@
-"""Rewrites handlers in the source of a module: what a typed handler would be, and why some handlers can have none."""
+"""Rewriting of handlers in the source of a module to typed ones, or the reasons why that is not possible."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import ast
 from typing import Any
 
 CONVERSIONS = {"int": "int", "float": "float"}
-"""Calls at the beginning of a handler that become the type of a parameter."""
+"""Calls at the start of a handler that are replaced by the type of a parameter."""
 RAISED = {"HTTPError", "HTTPRedirect", "NotFound"}
-"""Exceptions that both sides have by one name."""
+"""Exceptions that have the same name in CherryPy and kirsch-web."""
 
 
 class Handler:
     """A method with ``@cherrypy.expose``.
 
-    ``reason`` says why it stays as it is; empty if it can be rewritten.
+    ``reason`` is why the handler cannot be rewritten, or an empty string if it can.
     """
 
     def __init__(self, cls: ast.ClassDef, function: Any, names: frozenset[str]) -> None:
@@ -62,7 +62,7 @@ class Handler:
         return ""
 
     def _find_types(self) -> None:
-        """Find ``name = int(name)`` at the beginning of the body."""
+        """Find statements such as ``name = int(name)`` at the start of the body."""
         parameters = [each.arg for each in self.function.args.args[1:]]
         defaults = dict(zip(parameters[::-1], self.function.args.defaults[::-1], strict=False))
         body = self.function.body
@@ -74,14 +74,14 @@ class Handler:
                 ) if name == source and name in parameters and kind in CONVERSIONS:
                     default = defaults.get(name)
                     if isinstance(default, ast.Constant) and default.value is None:
-                        return  # int(None) is an error that a typed handler would not have
+                        return  # int(None) raises, and a typed handler would not
                     self.types[name] = CONVERSIONS[kind]
                     self.dropped.append(statement)
                 case _:
                     return
 
     def edits(self, source: Source, methods: list[str]) -> list[tuple[int, int, str]]:
-        """Return the changes of the text that make the handler typed, for the methods of a recording."""
+        """Return the edits (start, end, text) that make the handler typed, for the methods in the recording."""
         function = self.function
         indent = " " * function.col_offset
         edits = []
@@ -117,7 +117,7 @@ class Handler:
 
 
 class Source:
-    """The text of a module."""
+    """The source of a module, and its handlers."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -136,7 +136,7 @@ class Source:
         ]
 
     def _cherrypy_names(self) -> frozenset[str]:
-        """Return the names that CherryPy, or the layer, is imported by."""
+        """Return the names under which CherryPy, or the layer, is imported."""
         found = {"cherrypy"}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
@@ -152,24 +152,24 @@ class Source:
         )
 
     def at(self, line: int, column: int) -> int:
-        """Return the place of a line and a column in bytes, as ``ast`` has them."""
+        """Return the offset in the text of a line and a column, which ``ast`` counts in bytes."""
         if line > len(self._lines):
             return len(self.text)
         return self._starts[line - 1] + len(self._lines[line - 1].encode()[:column].decode())
 
     def span(self, node: Any) -> tuple[int, int]:
-        """Return where a node begins and ends."""
+        """Return the offsets of the start and end of a node."""
         return self.at(node.lineno, node.col_offset), self.at(node.end_lineno, node.end_col_offset)
 
     def rewritten(self, handlers: dict[str, list[str]]) -> str:
-        """Return the text with typed handlers: those that are named, each for its methods."""
+        """Return the source in which the named handlers are typed, each for its HTTP methods."""
         chosen = [each for each in self.handlers if each.name in handlers]
         if not chosen:
             return self.text
         edits: list[tuple[int, int, str]] = []
         for handler in chosen:
             edits += handler.edits(self, handlers[handler.name])
-        # The class of a typed handler is published; CherryPy asks for no such mark.
+        # Mark the classes of typed handlers as published, which CherryPy does not require.
         for cls in {handler.cls.name: handler.cls for handler in chosen}.values():
             first = cls.decorator_list[0] if cls.decorator_list else cls
             start = self.at(first.lineno, first.col_offset) - (1 if cls.decorator_list else 0)
@@ -186,7 +186,7 @@ class Source:
         return text
 
     def _application(self) -> list[tuple[int, int, str]]:
-        """Return the change of ``application = cherrypy.tree``."""
+        """Return the edits of ``application = cherrypy.tree``, if the module has that."""
         for node in self.tree.body:
             if isinstance(node, ast.Assign) and ast.unparse(node.value) in {f"{name}.tree" for name in self.names}:
                 start, end = self.span(node.value)
