@@ -11,8 +11,7 @@ request adds the time in which one token arrives, or is refused if the bucket is
 The store compares and writes atomically, so the limit applies across all processes and machines that share the store.
 
 Each request reads and writes the store. If limits by address or by a header field suffice, use the server's
-``kirsch --rate-limit``, which needs no round trip. This tool can also limit by what only the application knows, such as
-the user.
+``kirsch --rate-limit``, which needs no round trip. Only this tool knows the application's users.
 """
 
 from __future__ import annotations

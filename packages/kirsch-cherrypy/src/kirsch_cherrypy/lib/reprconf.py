@@ -24,8 +24,7 @@ def modules(name: str) -> Any:
 class NamespaceSet(dict[str, Any]):
     """Handlers of configuration keys, by namespace: the part of the key before the first dot.
 
-    A handler is called with the rest of the key and the value. If it is a context manager, its ``__enter__`` returns
-    the function to call.
+    A handler is called with the rest of the key and the value. A context manager's ``__enter__`` returns the handler.
     """
 
     generation = 0
