@@ -34,10 +34,15 @@ pub(crate) fn preface() -> Vec<u8> {
     [&PREFACE[..], &frame(SETTINGS, 0, 0, b"")].concat()
 }
 
-/// Returns a request for plan `id`, without a table, so that each block can be decoded alone.
+/// Returns a request for plan `id`.
 fn ask(stream: u32, id: usize, method: &str, flags: u8) -> Vec<u8> {
-    let (mut encoder, mut block, path) = (Encoder::default(), Vec::new(), format!("/{id}"));
-    for (name, value) in [(":method", method), (":scheme", "http"), (":path", &path), (":authority", "a.example")] {
+    ask_for(stream, &format!("/{id}"), method, flags)
+}
+
+/// Returns a request, without a table, so that each block can be decoded alone.
+fn ask_for(stream: u32, path: &str, method: &str, flags: u8) -> Vec<u8> {
+    let (mut encoder, mut block) = (Encoder::default(), Vec::new());
+    for (name, value) in [(":method", method), (":scheme", "http"), (":path", path), (":authority", "a.example")] {
         encoder.field(name.as_bytes(), value.as_bytes(), Indexing::Never, &mut block);
     }
     frame(HEADERS, END_HEADERS | flags, stream, &block)
@@ -431,14 +436,7 @@ fn connection_of_health_checks_has_the_time_of_an_idle_connection_between_them()
     let mut client = world.client();
     client.send(preface());
     for stream in [1, 3, 5] {
-        let mut block = Vec::new();
-        let mut encoder = Encoder::default();
-        for (name, value) in
-            [(":method", "GET"), (":scheme", "http"), (":path", "/healthz"), (":authority", "a.example")]
-        {
-            encoder.field(name.as_bytes(), value.as_bytes(), Indexing::Never, &mut block);
-        }
-        client.send(frame(HEADERS, END_HEADERS | END_STREAM, stream, &block));
+        client.send(ask_for(stream, "/healthz", "GET", END_STREAM));
         until_whole(&mut world, &mut client, &[stream]);
         world.advance(seconds(3));
     }

@@ -258,8 +258,14 @@ impl<A: App> Link<A> {
             History::Served | History::Rested => {}
         }
         self.history = History::Served;
-        self.timer.wait = Wait::App;
+        self.begin_next_wait();
         self.sending.begin_measuring();
+    }
+
+    /// Makes the next wait begin now, even if it is of the same kind as the current one.
+    #[inline]
+    pub(super) fn begin_next_wait(&mut self) {
+        self.timer.wait = Wait::App;
     }
 
     /// Records that no further head arrives on this connection, because it is a WebSocket or hijacked.

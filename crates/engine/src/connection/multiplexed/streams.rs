@@ -102,7 +102,7 @@ impl<A: App> Multiplexed<A> {
             Read::Data { stream, bytes, is_last } => {
                 if link.timer.wait == Wait::Head && !self.protocol.is_in_head() {
                     // The incomplete frame of the wait is complete now. If another one follows, its time begins anew.
-                    link.timer.wait = Wait::App;
+                    link.begin_next_wait();
                 }
                 return self.take_data(stream, (bytes, is_last), link, context, app);
             }
