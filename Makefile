@@ -6,7 +6,7 @@
 #   TEST_PROFILE=testing the one of `make serve` and `make test`: quick to compile, with assertions
 #   BIND=127.0.0.1:8000 where `make serve` listens
 #   PYTEST_ARGS=...     e.g. PYTEST_ARGS='-k chunked -x'; PYTEST_SLOW_ARGS for the slow tests
-#   PYTEST_SHARE=1/2    which share of the test files runs, by a hash of their names: 0/2 or 1/2, for example
+#   PYTEST_SHARE=1/3    which share of the tests runs, by a hash of the functions' names: 0/3, 1/3 or 2/3, for example
 #   PYTEST_RERUNS=...   how often pytest runs a failed test again (never, except in CI)
 #   RERUN=.ci/rerun     before commands that test without pytest: runs each once more if it fails (empty, except in CI)
 #   FUZZ_SECONDS=60     for each target; FUZZ_RUNS=10000000 bounds cases instead; FUZZ_TARGETS='a b' chooses
@@ -116,15 +116,15 @@ test: same-python ## Build, and run the server's tests except the slow ones, and
 test-all: test test-slow test-turns ## Run every test, on this Python, a free-threaded one, and OTHER_PYTHONS
 
 # These take long and rarely fail alone. They run with the profile that ships. CI runs the first ones for each commit,
-# with half of the slow Python tests (PYTEST_SHARE), and one half of the others, chosen by its hash.
-SLOW_ALWAYS := test-slow-python test-rust-slow worst-case
-SLOW_HALVES := test-bench test-web+survey-smoke
-SLOW_PARTS := $(SLOW_ALWAYS) $(subst +, ,$(SLOW_HALVES))
+# and one third of the others, chosen by its hash, with a third of the slow Python tests (PYTEST_SHARE).
+SLOW_ALWAYS := sim-slow worst-case
+SLOW_THIRDS := test-bench test-web+survey-smoke test-rust-slow
+SLOW_PARTS := test-slow-python $(SLOW_ALWAYS) $(subst +, ,$(SLOW_THIRDS))
 # These take long and hardly ever fail: CI runs one group for each commit, chosen by its hash. The members of a group are
 # joined by a plus sign; the groups take about as long as each other. OTHER_PYTHONS are those on which nothing else runs
 # the tests.
 OTHER_PYTHONS := 3.10 3.14 3.15 pypy3.11
-TURNS := test-asan test-free test-query-slow fuzz-briefly+test-query-oldest+test-acme+test-tls loom+test-path+test-web-cherrypy+test-cherrypy-world+test-docs test-wheels+check-macos+h2spec \
+TURNS := test-asan test-free test-query-slow fuzz-briefly+test-query-oldest+test-acme+test-tls loom+test-path+test-web-cherrypy test-cherrypy-world+test-docs test-wheels+check-macos+h2spec \
 	$(OTHER_PYTHONS:%=test-on-%)
 
 test-slow: ## Run the slow tests: those marked so, Rust's, the other distributions', the worst clients known, a survey
@@ -133,8 +133,8 @@ test-turns: ## Run the groups of tests of which CI runs one for each commit: san
 	@for part in $(subst +, ,$(TURNS)); do $(MAKE) $$part; done
 slow-always:
 	@echo $(SLOW_ALWAYS)
-slow-halves:
-	@echo $(SLOW_HALVES)
+slow-thirds:
+	@echo $(SLOW_THIRDS)
 turns:
 	@echo $(TURNS)
 
@@ -151,11 +151,12 @@ test-slow-python: build $(STAMPS)/test $(STAMPS)/test-slow test-system ## Run th
 	@[ -f $(SHARED)/corpus/run_corpus.py ] || echo "Not run: the shared corpus, which is not at $(SHARED)/corpus."
 test-rust: ## Run the quick tests of the Rust crates of the server alone, some simulated worlds among them
 	cargo test --profile $(TEST_PROFILE) -p wire -p transitions -p scheduler -p engine -p sim -p tls -p gateway --no-fail-fast
-test-rust-slow: ## Run the other Rust tests: of the gateway, ACME, the simulator itself, the load generator, and SLOW_SEEDS simulated worlds
+test-rust-slow: ## Run the other Rust tests: of the gateway, ACME, the simulator itself, the load generator
 	$(cargo-test) -p load -p acme
 	$(cargo-test) -p sim --lib
 	@$(MAKE) test-gateway
-	$(RERUN) $(MAKE) sim SEEDS=$(SLOW_SEEDS)
+sim-slow: ## Simulate SLOW_SEEDS worlds of each kind
+	$(MAKE) sim SEEDS=$(SLOW_SEEDS)
 
 test-gateway: $(STAMPS)/venv ## Run the Rust tests of the gateway, with the interpreter in VENV
 	@scripts/test_gateway.sh $(BIN)/python $(cargo-test)

@@ -62,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the files that are not of the share ``PYTEST_SHARE``: "1/2" is the second half, by a hash of the names.
+    """Leave out what is not of the share ``PYTEST_SHARE``: "1/3" is the second third, by a hash of the functions' names.
 
     Mark as slow the tests that drive a program of the system, because to install it takes longer than most tests, and
     as costly those of the costly files but the first of each; skip tests with a parameter that names a package which is
@@ -73,7 +73,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen: list[pytest.Item] = []
         others: list[pytest.Item] = []
         for item in items:
-            of = zlib.crc32(item.path.name.encode()) % int(shares)
+            name = f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
+            of = zlib.crc32(name.encode()) % int(shares)
             (chosen if of == int(share) else others).append(item)
         config.hook.pytest_deselected(items=others)
         items[:] = chosen

@@ -70,9 +70,12 @@ VOLATILE = [
     (r"[0-9a-fA-F]{10,}", "HEX"),
     (r"\d{4}-\d\d-\d\d", "DAY"),
     (r"\d\d?:\d\d(:\d\d)?(\.\d+)?( ?[AP]M)?", "TIME"),
+    (r"\b(\d+|an?|a few) (second|minute|hour|day)s? ago", "AGO"),
     (r"\d{9,}(\.\d+)?", "NUMBER"),
     (r"(CherryPy[ /]|cherrypy\.org[^>]*>CherryPy )[\w.]+", "CherryPy VERSION"),
 ]
+LATER = 2.0
+"""How many seconds later the second recording begins: what a page says of the time differs between the recordings."""
 LINK = re.compile(r"""(?:href|src|action)\s*=\s*["']([^"'#]+)""")
 
 
@@ -306,6 +309,7 @@ def compare(program: Program, kirsch: Path, *, write: bool) -> int:
     with program.running("cherrypy", kirsch) as client:
         requests, first = record(client)
     with program.running("cherrypy", kirsch) as client:
+        time.sleep(LATER)
         second = [client.normal(request) for request in requests]
     with program.running("layer", kirsch) as client:
         replayed = [client.normal(request) for request in requests]
