@@ -62,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is not of the share ``PYTEST_SHARE``: "1/3" is the second third, by a hash of the functions' names.
+    """Leave out what is not of the share ``PYTEST_SHARE``: "1/3" is the second third, by the hash of a function's name.
 
     Mark as slow the tests that drive a program of the system, because to install it takes longer than most tests, and
     as costly those of the costly files but the first of each; skip tests with a parameter that names a package which is

@@ -19,6 +19,9 @@ pub(crate) fn millis(duration: Duration) -> Millis {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// The least time in milliseconds that a client has after a poll that came too late.
+const EXCUSED_LEAST: Millis = 1000;
+
 /// The time of the next sweep, which is after the earliest deadline. There is at most one sweep per [`Sweep::GRAIN`].
 ///
 /// Invariant: no deadline of a connection is before `due - GRAIN`.
@@ -40,14 +43,10 @@ impl Sweep {
         self.due = self.due.min(deadline.saturating_add(Self::GRAIN));
     }
 
-    /// Returns true if a sweep is due. The caller then has to check all connections and call [`note`](Self::note) for
-    /// each remaining deadline.
-    pub(crate) fn begin(&mut self, now: Millis) -> bool {
-        if !self.is_due(now) {
-            return false;
-        }
-        self.due = Millis::MAX;
-        true
+    /// Begins the sweep if one is due, and returns its delay. The caller then has to check all connections and call
+    /// [`note`](Self::note) for each remaining deadline.
+    pub(crate) fn begin(&mut self, now: Millis) -> Option<Millis> {
+        self.is_due(now).then(|| now - std::mem::replace(&mut self.due, Millis::MAX))
     }
 
     /// Returns the time when the next sweep is due; `Millis::MAX` for never.
@@ -113,6 +112,8 @@ pub(crate) struct Timer {
     /// The time since which the transfer has been waiting for other transfers; `Millis::MAX` if it is not waiting for
     /// others.
     held: Millis,
+    /// True if the deadline has been moved because the engine was not polled in time, and the wait goes on since.
+    is_excused: bool,
 }
 
 /// The common progress of all responses of one connection. A response that cannot be sent because of the others is not
@@ -144,7 +145,15 @@ impl SharedTransfer {
 impl Timer {
     pub(crate) fn new(now: Millis) -> Self {
         // `App` has no limit, so the first wait with a limit differs from it and sets a deadline.
-        Self { wait: Wait::App, deadline: Millis::MAX, since: now, progressed: now, transferred: 0, held: Millis::MAX }
+        Self {
+            wait: Wait::App,
+            deadline: Millis::MAX,
+            since: now,
+            progressed: now,
+            transferred: 0,
+            held: Millis::MAX,
+            is_excused: false,
+        }
     }
 
     /// Returns true if the deadline has passed.
@@ -155,7 +164,28 @@ impl Timer {
     /// Begins the wait `wait`. If the previous wait was a different one, returns it and its duration.
     pub(crate) fn turn_to(&mut self, wait: Wait, now: Millis) -> Option<(Wait, Millis)> {
         let before = std::mem::replace(&mut self.wait, wait);
+        self.is_excused &= before == wait;
         (before != wait).then(|| (before, now.saturating_sub(std::mem::replace(&mut self.since, now))))
+    }
+
+    /// Returns true if the deadline has passed and the client is to blame. `delay` is the time for which the engine was
+    /// not polled although a deadline had passed, because all threads were busy. Most of what the client sent meanwhile
+    /// has been read by now, but not what its own side could not send yet, because the buffer of the server's socket was
+    /// full. Therefore a missed deadline of a client moves by the delay, once for each wait and each progress of a
+    /// transfer.
+    pub(crate) fn is_missed(&mut self, delay: Millis, now: Millis) -> bool {
+        if !self.is_late(now) {
+            return false;
+        }
+        let is_of_client = matches!(self.wait, Wait::Head | Wait::ProxyHeader | Wait::Body | Wait::Output);
+        if delay < Sweep::GRAIN || !is_of_client || std::mem::replace(&mut self.is_excused, true) {
+            return true;
+        }
+        let moved = now - self.deadline + delay.max(EXCUSED_LEAST);
+        self.deadline += moved;
+        self.since += moved;
+        self.progressed += moved;
+        false
     }
 
     /// Pauses the time of a transfer that waits for others, with `deadline` meanwhile.
@@ -185,6 +215,7 @@ impl Timer {
         if is_new || bytes != self.transferred {
             self.progressed = now;
             self.transferred = bytes;
+            self.is_excused = false;
         }
         let (timeout, rate) = limits;
         transfer(timeout, rate, begun, self.progressed, bytes)
@@ -208,13 +239,13 @@ mod tests {
     #[test]
     fn sweep_is_due_once_for_many_deadlines() {
         let mut sweep = Sweep::new();
-        assert!(!sweep.begin(1_000_000));
+        assert_eq!(sweep.begin(1_000_000), None);
         sweep.note(5_000);
         sweep.note(5_050);
         sweep.note(9_000);
         assert_eq!(sweep.due(), 5_100);
-        assert!(!sweep.begin(5_099));
-        assert!(sweep.begin(5_100));
+        assert_eq!(sweep.begin(5_099), None);
+        assert_eq!(sweep.begin(5_107), Some(7));
         assert_eq!(sweep.due(), Millis::MAX);
     }
 }

@@ -195,6 +195,37 @@ fn body_that_finds_no_room_beside_unread_ones_is_not_late() {
 }
 
 #[test]
+fn response_is_not_late_if_all_threads_were_busy() {
+    let (mut world, mut client) = client_of_two_responses();
+    world.advance_while_busy(seconds(7));
+    client.send(frame(WINDOW_UPDATE, 0, 0, &[0, 16, 0, 0]));
+    until_whole(&mut world, &mut client, &[1, 3]);
+    assert_eq!(body(&client, 3).0, pattern(1, 0, 3));
+}
+
+#[test]
+fn time_of_a_body_is_held_while_output_of_its_connection_waits() {
+    let config = Config { body_timeout: Some(seconds(5)), ..timeless() };
+    let plans = vec![Plan::of(vec![Op::ReadAll(100)]), Plan::sized(&[8_000_000])];
+    let mut world: World<Versions> = World::of_kind(config, plans);
+    let mut client = world.client();
+    let wide = [frame(SETTINGS, 0, 0, &[0, 4, 0, 255, 0, 0]), frame(WINDOW_UPDATE, 0, 0, &[0, 255, 0, 0])].concat();
+    client.send([preface(), wide, ask(1, 0, "POST", 0)].concat());
+    world.until("the body is awaited", &mut [&mut client], |world, _| world.statistics().http2_streams == 1);
+    world.advance(seconds(3));
+    client.send(get(3, 1));
+    client.reads = false;
+    world.until("the kernel takes no more", &mut [&mut client], |world, _| world.statistics().suspended == 1);
+    world.advance(seconds(4));
+    client.reads = true;
+    world.until("all is read", &mut [&mut client], |_, clients| body(clients[0], 3).0.len() == 8_000_000);
+    world.advance(ms(1500));
+    assert_eq!(world.statistics().timeouts, 0);
+    world.advance(ms(700));
+    assert_eq!(world.statistics().timeouts, 1, "3 s had passed before the output waited");
+}
+
+#[test]
 fn client_that_takes_no_response_is_cut_on_all_streams() {
     // It takes nothing, or a byte now and then.
     for each in [0, 1] {

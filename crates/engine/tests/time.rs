@@ -138,6 +138,35 @@ fn body_below_its_rate_gets_408() {
     assert_eq!(world.app.log.last(), Some(&Event::AbandonRequest { id: 0, status: Some(408) }));
 }
 
+/// While no thread of the server reads, bytes that a client has sent in time may wait in the buffers of its own side.
+#[test]
+fn client_has_time_once_more_if_all_threads_were_busy() {
+    for (first, rest) in [
+        ("PUT /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nabc", "d"),
+        ("GET /0 HTTP/1.1\r\nHost: a", "\r\n\r\n"),
+    ] {
+        let limit = Some(seconds(30));
+        let config = Config { body_timeout: limit, header_timeout: limit, ..timeless() };
+        let mut world = World::unix(config, vec![Plan::sized(&[1])]);
+        let (mut late, mut silent) = (world.client(), world.client());
+        exchange(&mut world, &mut late, first);
+        exchange(&mut world, &mut silent, first);
+        world.advance_while_busy(seconds(32));
+        assert_eq!(world.statistics().timeouts, 0);
+        exchange(&mut world, &mut late, rest);
+        assert_eq!(late.answers[0].status, 200);
+        // The poll came 2 s too late.
+        expires_after(&mut world, seconds(2), |world| world.statistics().timeouts == 1);
+
+        let mut busy = world.client();
+        exchange(&mut world, &mut busy, first);
+        world.advance_while_busy(seconds(32));
+        assert_eq!(world.statistics().timeouts, 1);
+        world.advance_while_busy(seconds(32));
+        assert_eq!(world.statistics().timeouts, 2, "a wait is excused once");
+    }
+}
+
 #[test]
 fn peer_that_does_not_read_is_cut() {
     let config = Config { write_timeout: Some(seconds(30)), ..timeless() };

@@ -452,7 +452,7 @@ fn client_is_pinged_and_given_up_when_nothing_comes() {
         pair.answer();
         pair.world.advance(seconds(9));
         assert_eq!(pair.got(), []);
-        pair.world.advance(seconds(11));
+        pair.world.advance(seconds(11) + GRAIN);
         assert_eq!(pair.got(), [Got::Pinged]);
         pair.answer();
     }

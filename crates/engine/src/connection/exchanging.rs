@@ -284,6 +284,10 @@ pub(super) trait Exchanging<A: App> {
     /// Tells `sweep` the earliest time at which it has to check the exchanges again.
     fn note_deadlines(&self, sweep: &mut Sweep);
 
+    /// Returns true if the client has missed the deadline of any exchange. `delay` is the time for which the check is
+    /// late.
+    fn is_late(&mut self, delay: Millis, now: Millis) -> bool;
+
     /// Handles a missed deadline of the connection's wait while the connection is open. Called only for waits that the
     /// session determines.
     fn expire(&mut self, wait: Wait, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) -> Step<A>;

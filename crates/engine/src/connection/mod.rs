@@ -376,10 +376,11 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Returns true if the deadline of any wait has passed.
-    pub(crate) fn is_late(&self, now: Millis) -> bool {
-        let is_late = |exchange: &Exchange<A>| exchange.timer.is_late(now);
-        self.link.timer.is_late(now) || with_session!(&self.session, session => session.any(is_late))
+    /// Returns true if the client has missed the deadline of any wait. `delay` is the time for which the check is late:
+    /// see [`Timer::is_missed`](crate::deadline::Timer::is_missed).
+    pub(crate) fn is_late(&mut self, delay: Millis, now: Millis) -> bool {
+        self.link.timer.is_missed(delay, now)
+            || with_session!(&mut self.session, session => session.is_late(delay, now))
     }
 
     /// Tells the sweep when to check this connection again. If the connection has been idle for a while, frees the

@@ -264,13 +264,14 @@ impl<A: App> Connections<A> {
         self.acceptor.resume();
     }
 
-    /// Checks the deadlines of all connections and handles those that have passed.
-    pub(super) fn sweep(&mut self, now: Millis, app: &mut A) {
+    /// Checks the deadlines of all connections and handles those that have passed. `delay` is the time for which this
+    /// check is late.
+    pub(super) fn sweep(&mut self, delay: Millis, now: Millis, app: &mut A) {
         let mut late = Vec::new();
         let mut rested = 0;
         for (slot, connection) in &mut self.slab {
             // A connection in a queue may have unread bytes. Then the server is late, not the client.
-            if connection.is_late(now) && !connection.link_mut().schedule.is_in_queue() {
+            if !connection.link_mut().schedule.is_in_queue() && connection.is_late(delay, now) {
                 late.push(slot);
             } else {
                 rested += usize::from(connection.look_at_idle(&mut self.context, app));

@@ -278,9 +278,9 @@ impl<A: App> Engine<A> {
                 self.connections.round.begin(RoundStage::Over, &mut self.connections.context.meter);
                 self.guarded(app, |engine, app| {
                     if engine.connections.round.has_no_events()
-                        && engine.connections.context.time.sweep.begin(engine.clock.events_at())
+                        && let Some(delay) = engine.connections.context.time.sweep.begin(engine.clock.events_at())
                     {
-                        engine.connections.sweep(engine.clock.events_at(), app);
+                        engine.connections.sweep(delay, engine.clock.events_at(), app);
                     }
                     engine.go_on_stopping(app);
                 });

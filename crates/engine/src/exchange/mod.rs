@@ -333,12 +333,11 @@ impl<A: App> Exchange<A> {
         self.waiter = None;
     }
 
-    /// Returns the wait of the exchange. `is_blocked`: the connection waits for something that has to happen first.
-    pub(crate) fn awaits(&self, is_blocked: bool) -> Wait {
+    /// Returns the wait of the exchange.
+    pub(crate) fn awaits(&self) -> Wait {
         match self.state.view() {
-            // The time in the queue passes also while output of other exchanges waits.
             State::Queued(_) => Wait::Queue,
-            _ if is_blocked || self.has_websocket() && !self.has_backlog() => Wait::App,
+            _ if self.has_websocket() && !self.has_backlog() => Wait::App,
             State::Receiving(_) => Wait::Body,
             _ if self.has_backlog() => Wait::Output,
             // While the application does not read more of the body, the client is not slow.
@@ -347,8 +346,19 @@ impl<A: App> Exchange<A> {
         }
     }
 
-    /// Sets the deadline of the current wait, which [`awaits`](Self::awaits) returned.
-    pub(crate) fn set_deadline(&mut self, wait: Wait, config: &Config, time: &mut Time) {
+    /// Sets the deadline of the current wait, which [`awaits`](Self::awaits) returned. If `is_blocked`, the connection
+    /// waits for something that has to happen first, so the time of a transfer is held. The time in the queue passes.
+    #[inline]
+    pub(crate) fn settle_deadline(&mut self, wait: Wait, is_blocked: bool, config: &Config, time: &mut Time) {
+        if is_blocked && matches!(wait, Wait::Body | Wait::Output) {
+            self.hold(wait, Millis::MAX, config, time);
+        } else {
+            self.set_deadline(wait, config, time);
+        }
+    }
+
+    /// Sets the deadline of the current wait.
+    fn set_deadline(&mut self, wait: Wait, config: &Config, time: &mut Time) {
         if wait == Wait::App && self.timer.wait == Wait::App {
             return;
         }

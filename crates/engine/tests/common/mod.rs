@@ -301,8 +301,19 @@ impl<K: Kind> World<K> {
         }
     }
 
-    /// Advances the clock, and polls.
+    /// Advances the clock, and polls at its end and whenever the engine asks for it, as a free thread does.
     pub(crate) fn advance(&mut self, time: Duration) {
+        let end = self.elapsed + time;
+        while let Some(wait) = self.timeout().filter(|wait| !wait.is_zero() && self.elapsed + *wait < end) {
+            self.elapsed += wait;
+            self.poll();
+        }
+        self.elapsed = end;
+        self.poll();
+    }
+
+    /// Advances the clock, and polls at its end alone, because all threads are busy until then.
+    pub(crate) fn advance_while_busy(&mut self, time: Duration) {
         self.elapsed += time;
         self.poll();
     }

@@ -528,6 +528,12 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
         }
     }
 
+    fn is_late(&mut self, delay: Millis, now: Millis) -> bool {
+        // Each exchange is asked: one that is excused does not end because of another one that is not.
+        let indices = self.exchanges.indices();
+        indices.into_iter().filter(|&index| self.exchanges.at(index).timer.is_missed(delay, now)).count() > 0
+    }
+
     fn expire(&mut self, wait: Wait, link: &mut Link<A>, context: &mut EngineContext<A>, _app: &mut A) -> Step<A> {
         match wait {
             Wait::Idle if self.protocol.announces_end() => {

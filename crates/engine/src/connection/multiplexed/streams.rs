@@ -559,10 +559,11 @@ impl<A: App> Multiplexed<A> {
                 self.set_websocket_deadline(index, config, time);
                 continue;
             }
-            let wait = exchange.awaits(is_blocked);
+            let wait = exchange.awaits();
             if wait == Wait::Body && conditions.1 {
                 exchange.hold(wait, Millis::MAX, config, time);
             } else if wait == Wait::Output
+                && !is_blocked
                 && let Some(sent) = self.protocol.sent_meanwhile(stream)
             {
                 let sending = self
@@ -571,7 +572,7 @@ impl<A: App> Multiplexed<A> {
                 let limits = (config.write_timeout, config.min_rate);
                 exchange.hold(wait, sending.deadline(limits, sent, time.now), config, time);
             } else {
-                exchange.set_deadline(wait, config, time);
+                exchange.settle_deadline(wait, is_blocked, config, time);
             }
         }
     }

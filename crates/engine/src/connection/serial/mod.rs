@@ -387,11 +387,15 @@ impl<A: App> Exchanging<A> for Serial<A> {
 
     #[inline]
     fn set_deadlines(&mut self, is_blocked: bool, config: &Config, time: &mut Time) {
-        self.exchange.set_deadline(self.exchange.awaits(is_blocked), config, time);
+        self.exchange.settle_deadline(self.exchange.awaits(), is_blocked, config, time);
     }
 
     fn note_deadlines(&self, sweep: &mut Sweep) {
         sweep.note(self.exchange.timer.deadline);
+    }
+
+    fn is_late(&mut self, delay: Millis, now: Millis) -> bool {
+        self.exchange.timer.is_missed(delay, now)
     }
 
     fn expire(&mut self, wait: Wait, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) -> Step<A> {
