@@ -224,8 +224,9 @@ target/otel-collector/collector: tests/otel_collector/builder.yaml
 ##@ Test with other interpreters and tools
 test-everywhere: ## Run the quick tests of all distributions on CPython 3.10 to 3.15, 3.14t, 3.15t and PyPy, and print one table
 	@$(PYTHON) scripts/everywhere.py
+# On one Python, and in CI: of the server's tests those of `make test`, without the costly ones.
 test-on-%:
-	@$(PYTHON) scripts/everywhere.py $*
+	@QUICK='$(QUICK)' $(PYTHON) scripts/everywhere.py $*
 test-pythons: ## Run the Python tests, slow ones too, on every CPython >= 3.10 that is found, each in .venvs/X.Y
 	@QUICK='not slow' TEST_PROFILE=$(PROFILE) scripts/each_python.sh cpython -- test-python test-slow-python test-bench test-query test-web
 test-query-pythons: ## Run kirsch-query's tests on every CPython >= 3.10 and PyPy >= 3.10 that is found

