@@ -379,7 +379,7 @@ def test_development_mode_has_nothing_to_warn_of(serve: Serve, write_app: Write,
 
 
 def test_no_descriptor_left_is_told_with_what_to_do(write_app: Write) -> None:
-    program = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8)); "
+    program = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (10, 10)); "
     program += f"from kirsch.commands.cli import main; sys.exit(main(['-b', '127.0.0.1:0', '{write_app(APP)}']))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
