@@ -1,4 +1,4 @@
-"""Kubernetes' own schemas judge the manifest of docs/deploy/kubernetes.md.
+"""Kubernetes' own schemas judge the manifest of docs/deploy/kubernetes.md, and the Job of ``kirsch bench``.
 
 What its values mean to Kirsch, and whether they fit each other, is tested in tests/test_deploy_docs.py.
 """
@@ -6,6 +6,8 @@ What its values mean to Kirsch, and whether they fit each other, is tested in te
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -96,3 +98,13 @@ def test_quantities_are_those_of_kubernetes(manifest: dict[str, Any]) -> None:
     quantities += [volume["emptyDir"]["sizeLimit"], metric["target"]["averageValue"]]
     for each in quantities:
         assert re.fullmatch(r"\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi)?", str(each)), each
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_kubernetes_takes_the_job_of_the_load(version: str) -> None:
+    yaml = pytest.importorskip("yaml")
+    command = [sys.executable, "-m", "kirsch", "bench", "--kubernetes", "4", "--image", "registry.example/shop:1"]
+    text = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert judged([yaml.safe_load(text)], version) == []
+    wrong = text.replace("completionMode:", "completionModus:")
+    assert "completionModus" in " ".join(judged([yaml.safe_load(wrong)], version))

@@ -88,6 +88,8 @@ class _Room:
         self._next = 0
         self._is_subscribed = False
         self._tidy_at = 64
+        # True if a message was delivered since the last tidying of all rooms. Delivery removes the closed peers too.
+        self._was_delivered = False
         # The peers of `entries` by their event loop; None after `entries` has changed.
         self._by_loop: dict[asyncio.AbstractEventLoop | None, list[Peer]] | None = None
 
@@ -115,6 +117,13 @@ class _Room:
                     self._by_loop = None
                     self._tell(encode(LEAVE, self.name, entry.id.encode()))
             self._changed()
+
+    def tidy_if_quiet(self) -> None:
+        """Remove the closed WebSockets, unless a message was delivered since the last call: to ask thousands of
+        WebSockets takes milliseconds."""
+        was_delivered, self._was_delivered = self._was_delivered, False
+        if not was_delivered:
+            self.tidy()
 
     def tidy(self) -> None:
         """Remove the closed WebSockets."""
@@ -170,6 +179,7 @@ class _Room:
         because their clients read too slowly. Peers of another event loop are never returned, because their result
         is not known yet."""
         with self.lock:
+            self._was_delivered = True
             by_loop = self._by_loop
             if by_loop is None:
                 by_loop = self._by_loop = {}
@@ -369,7 +379,7 @@ class _Rooms:
 
     def tidy(self) -> None:
         for room in list(_active):
-            room.tidy()
+            room.tidy_if_quiet()
 
 
 _rooms: WeakValueDictionary[bytes, _Room] = WeakValueDictionary()
