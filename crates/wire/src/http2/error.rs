@@ -133,7 +133,7 @@ violations! {
     SettingWindowTooLarge FlowControlError "SETTINGS_INITIAL_WINDOW_SIZE is too large.",
     /// The first frame is not SETTINGS (RFC 9113 section 3.4).
     SettingsMissing ProtocolError "The first frame is not SETTINGS.",
-    /// A frame on a stream that the client has ended or reset (RFC 9113 section 5.1).
+    /// A frame on a stream that the client has ended, reset or left out (RFC 9113 sections 5.1 and 5.1.1).
     StreamEnded StreamClosed "A frame follows the end of its stream.",
     /// A new stream with an even number, or with a smaller number than an earlier one (RFC 9113 section 5.1.1).
     StreamIdInvalid ProtocolError "A new stream has a number that is not allowed.",

@@ -68,6 +68,8 @@ pub(super) struct RequestBuilder {
     has_regular: bool,
     has_host: bool,
     is_trailer: bool,
+    /// True if the block is that of the kept head.
+    is_repeated: bool,
     facts: HeadFacts,
     error: Option<HeadError>,
 }
@@ -108,7 +110,8 @@ impl RequestBuilder {
         self.fields.clear();
         (self.method, self.scheme, self.authority, self.path, self.protocol) = (None, None, None, None, None);
         (self.crumbs, self.size, self.has_regular, self.has_host) = (0, 0, false, false);
-        (self.is_trailer, self.facts, self.error) = (is_trailer, HeadFacts::default(), None);
+        (self.is_trailer, self.is_repeated) = (is_trailer, false);
+        (self.facts, self.error) = (HeadFacts::default(), None);
     }
 
     /// Returns the facts of the complete head.
@@ -266,7 +269,7 @@ impl RequestBuilder {
     }
 
     /// Ends a head, and checks the rules that concern all of it. `is_whole`: no body follows; `takes_websockets`: an
-    /// extended CONNECT may ask for a WebSocket.
+    /// extended CONNECT may ask for a WebSocket; `kept`: a valid head, whose host is not checked again.
     ///
     /// # Errors
     /// The rule that the head breaks.
@@ -274,6 +277,7 @@ impl RequestBuilder {
         &mut self,
         is_whole: bool,
         takes_websockets: bool,
+        kept: &KeptHead,
         limits: &Limits,
     ) -> Result<BodyLength, HeadError> {
         if !self.cookie.is_empty() {
@@ -282,6 +286,7 @@ impl RequestBuilder {
             self.cookie = cookie;
         }
         self.block.extend_from_slice(b"\r\n");
+        self.is_repeated = kept.block == self.block;
         self.facts.is_head = self.method.is_some_and(|range| self.part(range) == b"HEAD");
         if let Some(error) = self.error {
             return Err(error);
@@ -343,7 +348,7 @@ impl RequestBuilder {
             Some(range) => match self.part(range) {
                 // A request for http or https has a non-empty host and no user name (section 8.3.1).
                 authority if authority.is_empty() || authority.contains(&b'@') => Err(HeadError::Malformed),
-                authority if !is_host(authority) => Err(HeadError::Fault(Fault::HostInvalid)),
+                authority if !self.is_repeated && !is_host(authority) => Err(HeadError::Fault(Fault::HostInvalid)),
                 _ => Ok(()),
             },
         }
@@ -375,7 +380,7 @@ impl RequestBuilder {
 
     /// Returns the head after [`finish`](Self::finish) has checked it. `stream` is its stream.
     pub(super) fn head(&self, stream: u32, body: BodyLength, kept: &mut KeptHead) -> RequestHead<'_> {
-        let is_repeated = kept.block == self.block;
+        let is_repeated = self.is_repeated;
         let retained = kept.keeping.keeps(is_repeated);
         if retained {
             kept.block.clone_from(&self.block);

@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 pub(super) struct StreamTable {
     /// The open streams, ordered by number.
     open: Vec<Stream>,
-    /// The largest number used, and how many streams have been opened.
+    /// The largest number used, and the largest one that was left out; 0 for none.
     last: u32,
-    opened: u32,
+    left_out: u32,
     /// The streams that closed most recently, the oldest first.
     closed: VecDeque<(u32, Ending)>,
     /// The priorities received for streams that do not exist yet.
@@ -39,7 +39,8 @@ pub(super) enum Usage {
     Closed(Ending),
     /// The stream closed too long ago for its ending to be remembered.
     Forgotten,
-    /// The number was skipped, which closed it (RFC 9113 section 5.1.1).
+    /// The number was skipped, which closed it (RFC 9113 section 5.1.1), or the stream closed too long ago. The client may
+    /// have sent `WINDOW_UPDATE` and `RST_STREAM` before it knew that the server had closed the stream (section 5.1).
     LeftOut,
 }
 
@@ -82,15 +83,17 @@ impl StreamTable {
         if let Some((_, ending)) = self.closed.iter().rev().find(|(closed, _)| *closed == id) {
             return Usage::Closed(*ending);
         }
-        // If all odd numbers up to the last were opened, this one was too.
-        if self.last / 2 + 1 == self.opened { Usage::Forgotten } else { Usage::LeftOut }
+        // All odd numbers behind the last gap were opened. Firefox, for example, begins with 3.
+        if id > self.left_out { Usage::Forgotten } else { Usage::LeftOut }
     }
 
     /// Marks a new number as used.
     pub(super) fn mark_used(&mut self, id: u32) {
         debug_assert!(id > self.last, "numbers grow");
+        if id / 2 > self.last.div_ceil(2) {
+            self.left_out = id - 2;
+        }
         self.last = id;
-        self.opened += 1;
     }
 
     /// Adds the stream whose number was marked as used last. Its priority is the one received earlier, else `field`.

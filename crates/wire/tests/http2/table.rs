@@ -87,6 +87,11 @@ fn rules_of_connections_are_answered_with_goaway() {
             vec![frame(HEADERS, 5, 5, &block(&fields("GET", &[]))), get(3)],
             "head 5 GET / host: a\n".to_owned() + &broken_after(V::StreamIdInvalid, 5),
         ),
+        (
+            "data on a stream that was left out",
+            vec![frame(HEADERS, 5, 5, &block(&fields("GET", &[]))), frame(DATA, 0, 3, b"aaaaaaaaaaaaaaaa")],
+            "head 5 GET / host: a\n".to_owned() + &broken_after(V::StreamEnded, 5),
+        ),
         // Section 6.
         ("data on the connection", vec![frame(DATA, 0, 0, b"a")], broken(V::StreamZeroMisused)),
         ("headers on the connection", vec![get(0)], broken(V::StreamZeroMisused)),

@@ -369,8 +369,8 @@ impl ServerConnection {
             return Err(Violation::FrameLengthInvalid);
         }
         match self.streams.usage(header.stream) {
-            Usage::Idle | Usage::LeftOut => Err(Violation::IdleStream),
-            Usage::Closed(_) | Usage::Forgotten => {
+            Usage::Idle => Err(Violation::IdleStream),
+            Usage::Closed(_) | Usage::Forgotten | Usage::LeftOut => {
                 self.charge()?;
                 Ok(FrameStep::Nothing)
             }
@@ -432,7 +432,7 @@ impl ServerConnection {
         }
         let Some(stream) = self.streams.get_mut(header.stream) else {
             return match self.streams.usage(header.stream) {
-                Usage::Idle | Usage::LeftOut => Err(Violation::IdleStream),
+                Usage::Idle => Err(Violation::IdleStream),
                 _ => Ok(FrameStep::Nothing),
             };
         };

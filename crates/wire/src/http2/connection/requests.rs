@@ -159,7 +159,7 @@ impl ServerConnection {
         limits: &Limits,
     ) -> Result<FrameStep<'static>, Violation> {
         let id = block.stream;
-        let result = builder.finish(block.ends, self.takes_websockets, limits);
+        let result = builder.finish(block.ends, self.takes_websockets, &self.kept, limits);
         if result == Err(HeadError::Malformed) {
             return self.break_stream(id, Violation::HeadMalformed);
         }
@@ -252,8 +252,8 @@ impl ServerConnection {
     /// Handles DATA on a stream whose request has ended.
     fn late_data(&mut self, stream: u32) -> Result<FrameStep<'static>, Violation> {
         match self.streams.usage(stream) {
-            Usage::Idle | Usage::LeftOut => Err(Violation::IdleStream),
-            Usage::Closed(Ending::Complete) => Err(Violation::StreamEnded),
+            Usage::Idle => Err(Violation::IdleStream),
+            Usage::LeftOut | Usage::Closed(Ending::Complete) => Err(Violation::StreamEnded),
             Usage::UnderWay | Usage::Closed(Ending::ResetByClient) => self.break_stream(stream, Violation::StreamEnded),
             // The client sent the frame before it received the reset.
             Usage::Closed(Ending::ResetByServer) | Usage::Forgotten => {
