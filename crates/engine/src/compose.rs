@@ -1,7 +1,7 @@
 //! The composition of output: protocol bytes and small parts are copied into one buffer, large parts are not copied,
 //! and one system call sends everything.
 
-use crate::config::{COPY_AT_MOST, WRITE_BUFFER};
+use crate::config::{COPY_AT_MOST, FRAME, WRITE_BUFFER};
 use crate::output::Output;
 use crate::transport::{Moved, Transport};
 use std::io::{self, IoSlice};
@@ -145,6 +145,38 @@ impl<C: AsRef<[u8]>> Composer<C> {
         }
     }
 
+    /// Sends `body` in frames of [`FRAME`] bytes, without copying it, behind the composed output. The heads of the
+    /// frames are the end of that output: `heads` has the positions at which each of them ends. Moves to `waiting` what
+    /// the transport does not accept, also if sending fails: then the next attempt fails, too. Returns the number of
+    /// bytes sent. Only for output without chunks of its own, of which nothing has been sent.
+    pub(crate) fn send_frames(
+        &mut self,
+        heads: &[usize],
+        body: &[u8],
+        transport: &mut impl Transport,
+        waiting: &mut Output<C>,
+    ) -> usize {
+        debug_assert!(self.chunks.is_empty() && !self.is_begun() && heads.len() <= CHUNKS, "frames are not copied");
+        let (mut slices, mut from) = ([IoSlice::new(&[]); 2 * CHUNKS], 0);
+        for (pair, (frame, &end)) in slices.chunks_exact_mut(2).zip(body.chunks(FRAME).zip(heads)) {
+            pair.copy_from_slice(&[IoSlice::new(&self.bytes[from..end]), IoSlice::new(frame)]);
+            from = end;
+        }
+        let slices = &slices[..2 * heads.len()];
+        let count = match transport.send(slices, false) {
+            Ok(Moved::Bytes(count)) => count,
+            Ok(Moved::WouldBlock) | Err(_) => 0,
+        };
+        let mut skip = count;
+        for slice in slices {
+            let skipped = skip.min(slice.len());
+            skip -= skipped;
+            waiting.push_bytes(&slice[skipped..]);
+        }
+        self.clear();
+        count
+    }
+
     /// Returns the composed output in order: at most two slices for each chunk, and one after the last chunk.
     fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let mut from = 0;
@@ -235,5 +267,44 @@ mod tests {
             far.read_to_end(&mut received).unwrap();
             assert_eq!(received, expected[sent..]);
         }
+    }
+    #[test]
+    fn frames_that_the_transport_does_not_accept_wait_in_their_order() {
+        let body: Vec<u8> = (0..7 * FRAME / 2).map(|at| u8::try_from(at % 251).unwrap()).collect();
+        let (mut composer, mut expected) = (Composer::<Vec<u8>>::new(), b"before".to_vec());
+        composer.bytes.extend_from_slice(b"before");
+        let mut heads = Vec::new();
+        for (at, frame) in body.chunks(FRAME).enumerate() {
+            let head = format!("<{at}>");
+            composer.bytes.extend_from_slice(head.as_bytes());
+            heads.push(composer.bytes.len());
+            expected.extend([head.as_bytes(), frame].concat());
+        }
+        let (near, mut far) = UnixStream::pair().unwrap();
+        rustix::net::sockopt::set_socket_send_buffer_size(&near, 4096).unwrap();
+        near.set_nonblocking(true).unwrap();
+        far.set_nonblocking(true).unwrap();
+        let (mut near, mut waiting, mut received) = (Tcp::new(OwnedFd::from(near)), Output::new(), Vec::new());
+        let mut sent = composer.send_frames(&heads, &body, &mut near, &mut waiting) as u64;
+        assert!(
+            composer.is_empty() && sent > 0 && sent + waiting.length() == expected.len() as u64,
+            "{sent} were sent"
+        );
+        while !waiting.is_empty() {
+            far.read_to_end(&mut received).unwrap_err();
+            waiting.flush(&mut near, &mut sent).unwrap();
+        }
+        drop(near);
+        far.read_to_end(&mut received).unwrap();
+        assert_eq!(received, expected);
+
+        // If the peer is gone, the next attempt to send shows it.
+        let (near, far) = UnixStream::pair().unwrap();
+        drop(far);
+        let mut near = Tcp::new(OwnedFd::from(near));
+        composer.bytes.extend_from_slice(b"head");
+        assert_eq!(composer.send_frames(&[4], b"body", &mut near, &mut waiting), 0);
+        assert_eq!(waiting.length(), 8);
+        waiting.flush(&mut near, &mut sent).unwrap_err();
     }
 }

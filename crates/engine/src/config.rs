@@ -162,7 +162,7 @@ impl Default for Config {
             body_timeout: Some(Duration::from_secs(30)),
             write_timeout: Some(Duration::from_secs(30)),
             min_rate: 500,
-            body_memory: 256 << 10,
+            body_memory: 1 << 20,
             body_memory_total: BodyMemory::new(64 << 20),
             buffer_bodies: true,
             queue: 1024,
@@ -183,6 +183,9 @@ impl Default for Config {
 pub(crate) const READ_BUFFER: usize = 64 << 10;
 /// The number of composed bytes above which the output is sent.
 pub(crate) const WRITE_BUFFER: usize = 128 << 10;
+/// The maximum number of body bytes in one frame of a multiplexed protocol. It lets frames of other exchanges be sent in
+/// between, and clients accept it without having been asked (RFC 9113 section 4.2).
+pub(crate) const FRAME: usize = 16 << 10;
 /// The size in bytes up to which body parts are copied behind the head. Larger parts are sent without a copy. Copying a
 /// few KiB costs about as much as one more element of a gathered send.
 pub(crate) const COPY_AT_MOST: usize = 4 << 10;

@@ -148,6 +148,22 @@ impl<C: AsRef<[u8]>> Output<C> {
         Ok(())
     }
 
+    /// Returns the bytes of the first piece, if it is in memory.
+    pub(crate) fn front(&self) -> Option<&[u8]> {
+        match self.pieces.front()? {
+            Piece::Bytes { bytes, sent } => Some(&bytes[*sent..]),
+            Piece::Chunk { chunk, sent, end } => Some(&chunk.as_ref()[*sent..*end]),
+            Piece::File { .. } | Piece::Spill { .. } => None,
+        }
+    }
+
+    /// Removes the first `count` bytes of the first piece.
+    pub(crate) fn advance(&mut self, count: usize) {
+        if self.pieces.front_mut().is_some_and(|piece| piece.advance(count)) {
+            self.pieces.pop_front();
+        }
+    }
+
     /// Moves at most `most` bytes from the front to the end of `bytes`.
     ///
     /// # Errors
@@ -174,9 +190,7 @@ impl<C: AsRef<[u8]>> Output<C> {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             left -= count;
-            if piece.advance(count) {
-                self.pieces.pop_front();
-            }
+            self.advance(count);
         }
         Ok(())
     }

@@ -390,6 +390,16 @@ impl<A: App> Reply<'_, A> {
         if !self.output.is_empty() {
             return;
         }
+        if !self.transport.has_unsent()
+            && let Some(sent) = backlog.send_large(*protocol, *stream, self.out, self.output, self.transport)
+        {
+            self.statistics.bytes_out += sent;
+            *self.moved += sent;
+            if !self.output.is_empty() || backlog.has_large() {
+                // The session sends the rest, in the order of its exchanges.
+                return;
+            }
+        }
         let pumped = backlog.pump(*protocol, *stream, WRITE_BUFFER, self.scratch, &mut self.out.bytes);
         if pumped.is_err() {
             *self.loss = Loss::Exchange;

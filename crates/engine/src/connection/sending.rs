@@ -5,9 +5,11 @@ use crate::coalescing::DeferredOutput;
 use crate::compose::Composer;
 use crate::context::Scratch;
 use crate::deadline::Millis;
+use crate::exchange::Backlog;
 use crate::in_flight::Ending;
 use crate::observe::Observer;
 use crate::output::Output;
+use crate::protocol::{MultiplexedProtocol, StreamId};
 use crate::reply;
 use crate::stages::Stages;
 use crate::statistics::Statistics;
@@ -209,6 +211,22 @@ impl<C: AsRef<[u8]>> Sending<C> {
         statistics.bytes_out += count;
         self.moved += count;
         flushed.is_ok()
+    }
+
+    /// Sends a large part of the response on a stream ([`Backlog::send_large`]). Returns true if it has done so.
+    pub(super) fn send_large<P: MultiplexedProtocol, T: Transport>(
+        &mut self,
+        backlog: &mut Backlog<C>,
+        (protocol, stream): (&mut P, StreamId),
+        transport: &mut T,
+        scratch: &mut Scratch<C>,
+        statistics: &mut Statistics,
+    ) -> bool {
+        let Lent { composer, waiting, moved, .. } = self.lend(scratch);
+        let Some(count) = backlog.send_large(protocol, stream, composer, waiting, transport) else { return false };
+        statistics.bytes_out += count;
+        *moved += count;
+        true
     }
 
     // ------------------------------------------------------------------------------------------------------- measuring

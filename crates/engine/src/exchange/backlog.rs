@@ -1,11 +1,16 @@
 //! The unsent output of an exchange of a multiplexed protocol.
 
+use crate::compose::Composer;
+use crate::config::FRAME;
 use crate::output::Output;
 use crate::protocol::{MultiplexedProtocol, StreamId};
+use crate::transport::Transport;
 use std::io;
 
-/// The maximum number of bytes in one frame. It lets frames of other exchanges be sent in between.
-const FRAME: usize = 16 << 10;
+/// The number of bytes from which on a part of a response is sent without copying it.
+const LARGE: usize = 2 * FRAME;
+/// The maximum number of frames that are sent without copying them before other exchanges are served.
+const FRAMES: usize = 16;
 
 /// The part of a response that has not been sent, because it exceeds the client's window.
 ///
@@ -55,6 +60,41 @@ impl<C: AsRef<[u8]>> Backlog<C> {
         self.end == End::Sent
     }
 
+    /// Sends frames of the first part of the output without copying it, if the part is large and in memory, behind the
+    /// composed output `out`. Output that the transport does not accept waits in `waiting`, which must be empty. Returns
+    /// the number of bytes sent; `None` if the output has to be framed by [`pump`](Self::pump).
+    pub(crate) fn send_large<P: MultiplexedProtocol>(
+        &mut self,
+        protocol: &mut P,
+        stream: StreamId,
+        out: &mut Composer<C>,
+        waiting: &mut Output<C>,
+        transport: &mut impl Transport,
+    ) -> Option<u64> {
+        let room = protocol.window(stream).min(FRAMES * FRAME);
+        let part = self.output.front().filter(|_| self.has_large() && room >= LARGE)?;
+        let (mut heads, mut frames, mut count) = ([0; FRAMES], 0, 0);
+        for frame in part[..part.len().min(room)].chunks(FRAME) {
+            if !protocol.begin_frame(stream, frame.len(), &mut out.bytes) {
+                break;
+            }
+            heads[frames] = out.bytes.len();
+            (frames, count) = (frames + 1, count + frame.len());
+        }
+        if frames == 0 {
+            return None;
+        }
+        let sent = out.send_frames(&heads[..frames], &part[..count], transport, waiting);
+        self.output.advance(count);
+        self.taken += count as u64;
+        Some(sent as u64)
+    }
+
+    /// Returns true if [`send_large`](Self::send_large) may send more.
+    pub(crate) fn has_large(&self) -> bool {
+        self.end != End::Sent && self.output.front().is_some_and(|part| part.len() >= LARGE)
+    }
+
     /// Frames the output that the client accepts now, up to `room` bytes, the room on the connection. `scratch` is a
     /// reusable buffer.
     ///
@@ -73,6 +113,12 @@ impl<C: AsRef<[u8]>> Backlog<C> {
             let count = protocol.window(stream).min(FRAME);
             if count == 0 {
                 return Ok(());
+            }
+            if let Some(part) = self.output.front().filter(|part| part.len() >= count) {
+                protocol.frame(stream, &part[..count], out);
+                self.output.advance(count);
+                self.taken += count as u64;
+                continue;
             }
             scratch.clear();
             self.output.take(count, scratch)?;

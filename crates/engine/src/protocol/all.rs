@@ -125,6 +125,10 @@ impl MultiplexedProtocol for AnyMultiplexed {
         of_any!(self, protocol => protocol.partial_line(scratch))
     }
 
+    fn begin_frame(&mut self, stream: StreamId, length: usize, out: &mut Vec<u8>) -> bool {
+        of_any!(self, protocol => protocol.begin_frame(stream, length, out))
+    }
+
     fn leave(&mut self, out: &mut Vec<u8>) -> bool {
         of_any!(self, protocol => protocol.leave(out))
     }

@@ -142,6 +142,10 @@ impl MultiplexedProtocol for Http2 {
         self.connection.frame(stream, bytes, out);
     }
 
+    fn begin_frame(&mut self, stream: StreamId, length: usize, out: &mut Vec<u8>) -> bool {
+        self.connection.begin_data(stream, length, out)
+    }
+
     fn keep_trailers(&mut self, stream: StreamId, trailers: &FieldLines) {
         self.connection.keep_trailers(stream, trailers);
     }

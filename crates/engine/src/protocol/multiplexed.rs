@@ -245,6 +245,14 @@ pub trait MultiplexedProtocol: Sized {
     /// Writes a part of a response's body, which must fit into the window.
     fn frame(&mut self, stream: StreamId, bytes: &[u8], out: &mut Vec<u8>);
 
+    /// Writes only the head of a frame with `length` bytes of a response's body, at most
+    /// [`FRAME`](crate::config::FRAME), which must fit into the window. The caller sends the bytes directly behind the
+    /// head. Returns false and writes nothing if the protocol cannot do so.
+    fn begin_frame(&mut self, stream: StreamId, length: usize, out: &mut Vec<u8>) -> bool {
+        let _ = (stream, length, out);
+        false
+    }
+
     /// Writes error output of a request, separate from its response, if the client accepts it
     /// ([`RequestHead::takes_errors`]). `text` is not empty. `is_begun`: the head of the response has been written; a
     /// protocol may hold the text back until then.

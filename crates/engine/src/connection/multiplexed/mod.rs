@@ -45,6 +45,9 @@ pub(super) struct Multiplexed<A: App> {
     conditions: (bool, bool),
     /// True if the peer broke a rule of the connection, so that nothing more can be read.
     has_failed: bool,
+    /// True if a response has sent its share of a large part, and its window may have room for more. No other response
+    /// sends anything in this step.
+    has_sent_share: bool,
     /// The number of exchanges that the statistics count as streams; `None` if they do not count this connection.
     streams: Option<usize>,
 }
@@ -63,6 +66,7 @@ impl<A: App> Multiplexed<A> {
             sending: None,
             conditions: (false, false),
             has_failed: false,
+            has_sent_share: false,
             streams: None,
         }
     }
@@ -264,7 +268,7 @@ impl<A: App> Multiplexed<A> {
                 return None;
             }
         } else if self.is_held_up(context) {
-            return Some(if has_yielded { NextAction::Again } else { NextAction::Wait });
+            return Some(if has_yielded || self.has_sent_share { NextAction::Again } else { NextAction::Wait });
         }
         has_yielded.then_some(NextAction::Again)
     }
@@ -330,7 +334,7 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
             if let Some(action) = self.go_on_with_all(link, context, app) {
                 return Step::Stop(action);
             }
-            if link.sending.has_composed() {
+            if link.sending.has_composed() || std::mem::take(&mut self.has_sent_share) {
                 // Send more frames of exchanges whose windows have room, or the last frame together with the end.
                 return Step::Next;
             }

@@ -426,15 +426,24 @@ impl<A: App> Multiplexed<A> {
 
     // ---------------------------------------------------------------------------------------------------------- output
 
-    /// Frames as much of the exchange's unsent output as its client accepts now.
+    /// Frames a part of the exchange's unsent output, as much as its client accepts now. Large parts are also sent.
     pub(super) fn pump(&mut self, index: Index, link: &mut Link<A>, context: &mut EngineContext<A>) {
         let has_backlog = self.exchanges.get(index).is_some_and(|exchange| exchange.backlog.is_some());
-        if link.has_output() || link.sending.is_full() || !has_backlog {
+        if link.has_output() || link.sending.is_full() || self.has_sent_share || !has_backlog {
             return;
         }
         let exchange = self.exchanges.at(index);
         let stream = exchange.stream;
         let Some(backlog) = &mut exchange.backlog else { return };
+        link.out(&mut context.scratch);
+        let EngineContext { scratch, statistics, .. } = context;
+        let (sending, transport) = (&mut link.sending, &mut link.transport);
+        if sending.send_large(backlog, (&mut self.protocol, stream), transport, scratch, statistics)
+            && (link.has_output() || backlog.has_large())
+        {
+            self.has_sent_share = true;
+            return;
+        }
         let mut chunks = std::mem::take(&mut context.scratch.chunks);
         let out = &mut link.out(&mut context.scratch).bytes;
         let pumped = backlog.pump(&mut self.protocol, stream, WRITE_BUFFER, &mut chunks, out);

@@ -82,26 +82,33 @@ impl ServerConnection {
     /// Writes a part of a response body, which must fit into the window.
     pub fn frame(&mut self, id: u32, bytes: &[u8], out: &mut Vec<u8>) {
         for part in bytes.chunks(PAYLOAD) {
-            let Some(stream) = self.streams.get_mut(id) else { return };
-            if !stream.is_response_open() {
+            if !self.begin_data(id, part.len(), out) {
                 return;
             }
-            let length = i64::try_from(part.len()).unwrap_or(i64::MAX);
-            let left = stream.response_left.map(|left| left.saturating_sub(part.len() as u64));
-            stream.response_left = left;
-            let is_last = left == Some(0);
-            if is_last {
-                stream.end_response();
-            }
-            stream.send_window -= length;
-            self.answering.window -= length;
-            self.answering.sent += part.len() as u64;
-            debug_assert!(stream.send_window >= 0 && self.answering.window >= 0, "a part fits into the window");
-            let flags = if is_last { END_STREAM } else { 0 };
-            FrameHeader { length: part.len(), kind: frame::DATA, flags, stream: id }.write(out);
             out.extend_from_slice(part);
-            self.note_data();
         }
+    }
+
+    /// Writes the header of a DATA frame with `length` bytes, at most [`PAYLOAD`], which must fit into the window. The
+    /// caller sends them directly behind the header. Returns false and writes nothing if the response is over.
+    pub fn begin_data(&mut self, id: u32, length: usize, out: &mut Vec<u8>) -> bool {
+        debug_assert!(length <= PAYLOAD, "clients accept frames of this length");
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.is_response_open()) else { return false };
+        let left = stream.response_left.map(|left| left.saturating_sub(length as u64));
+        stream.response_left = left;
+        let is_last = left == Some(0);
+        if is_last {
+            stream.end_response();
+        }
+        let count = i64::try_from(length).unwrap_or(i64::MAX);
+        stream.send_window -= count;
+        self.answering.window -= count;
+        self.answering.sent += length as u64;
+        debug_assert!(stream.send_window >= 0 && self.answering.window >= 0, "a part fits into the window");
+        let flags = if is_last { END_STREAM } else { 0 };
+        FrameHeader { length, kind: frame::DATA, flags, stream: id }.write(out);
+        self.note_data();
+        true
     }
 
     /// Stores the trailers of a response until its end, if the client accepts trailers.
