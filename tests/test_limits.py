@@ -625,7 +625,7 @@ def test_a_body_is_kept_in_a_file_without_a_name(serve: Serve, write_app: Callab
 
 
 def test_stalled_uploads_share_a_bound_of_memory(serve: Serve, write_app: Callable[[str], str], tmp_path: Path) -> None:
-    """Each may keep 256 KiB in memory, but all together only 2 MiB: the others are in files, and none is lost."""
+    """Each may keep 1 MiB in memory, but all together only 2 MiB: the others are in files, and none is lost."""
     spool = tmp_path / "spool"
     spool.mkdir()
     site = serve(write_app(APP), "--body-memory-total=2MiB", env={"TMPDIR": str(spool)})

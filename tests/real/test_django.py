@@ -30,7 +30,7 @@ SITE = Path(__file__).parent / "django_site"
 STATIC = Path(django.contrib.admin.__file__).parent / "static"
 USER, PASSWORD = "librarian", "a pass phrase, & = % ü"
 SCAN_BYTES = 3_500_000
-"""More than Django keeps in memory (2.5 MB) and more than Kirsch does by default (256 KiB)."""
+"""More than Django keeps in memory (2.5 MB) and more than Kirsch does by default (1 MiB)."""
 
 
 @pytest.fixture(scope="module")

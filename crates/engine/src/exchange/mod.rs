@@ -193,8 +193,7 @@ impl<A: App> Exchange<A> {
     /// If the part cannot be written to the body's file.
     pub(crate) fn keep(&mut self, bytes: &[u8], body_memory: usize, meter: &mut Meter) -> io::Result<()> {
         let Some(spool) = self.state.spool().filter(|_| !bytes.is_empty()) else { return Ok(()) };
-        spool.push(bytes, body_memory)?;
-        if spool.is_in_file() {
+        if spool.push(bytes, body_memory)? {
             meter.charge(meter::WRITE);
         }
         Ok(())

@@ -247,7 +247,7 @@ class Options(TypedDict, total=False):
     the disk that holds the temporary directory."""
 
     body_memory: int | str
-    """Default: 256KiB. How long a request body may be to stay in memory. A longer one goes to a temporary file. More
+    """Default: 1MiB. How long a request body may be to stay in memory. A longer one goes to a temporary file. More
     memory saves disk traffic, and is taken for each connection that uploads."""
 
     body_memory_total: int | str

@@ -546,7 +546,7 @@ class Settings(AcmeSettings, GroupSettings, TlsSettings, CompressionSettings, Me
         scope=ENGINE,
     )  # fmt: skip
     body_memory = setting(
-        "Size", "--body-memory", SIZE, "256KiB",
+        "Size", "--body-memory", SIZE, "1MiB",
         "How long a request body may be to stay in memory. A longer one goes to a temporary file. More memory saves "
         "disk traffic, and is taken for each connection that uploads.",
         scope=ENGINE,
