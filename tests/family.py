@@ -5,17 +5,22 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from typing_extensions import Self
 
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 _PROGRAM = """
 import json, os, sys, time
 from kirsch.monitor import scoreboard
@@ -151,3 +156,32 @@ def is_alive(pid: int) -> bool:
             return stat.read().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def parse(text: str) -> dict[str, Any]:
+    """Families by name, as Prometheus's own client for Python reads them; each name and each series once."""
+    parser = pytest.importorskip("prometheus_client.parser", reason="pyproject.toml names prometheus_client")
+    families = list(parser.text_string_to_metric_families(text))
+    series = [(sample.name, tuple(sorted(sample.labels.items()))) for each in families for sample in each.samples]
+    assert len(set(series)) == len(series)
+    assert len({each.name for each in families}) == len(families)
+    assert all(each.documentation for each in families)
+    assert all(each.type in ("counter", "gauge", "histogram") for each in families)
+    return {each.name: each for each in families}
+
+
+def scrape(family: Family | str) -> dict[tuple[str, str], float]:
+    """Values by name and by the labels' values."""
+    code, headers, text = get(family if isinstance(family, str) else family.url, "/metrics")
+    assert (code, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    return {
+        (sample.name, ",".join(sample.labels.values())): sample.value
+        for each in parse(text).values()
+        for sample in each.samples
+    }
+
+
+def code_blocks(page: str, language: str) -> list[str]:
+    return re.findall(
+        rf"^```{language}\n(.*?)^```$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )

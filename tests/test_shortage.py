@@ -16,7 +16,7 @@ import pytest
 
 from proc import wait_until
 from running import children
-from test_supervisor import APP
+from supervised import APP
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from interpreter import needs_gevent
 from kirsch.supervisor.worker_process import DUMP_SIGNAL
 from proc import wait_until
 from running import children, title
-from test_supervisor import APP
+from supervised import APP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proc import wait_until
-from test_supervisor import APP, in_background
+from supervised import APP, in_background
 
 if TYPE_CHECKING:
     from collections.abc import Callable
