@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kirsch.apps.signature import find_problem, interface_of, interface_problem
+from kirsch.apps.signature import direct_call, find_problem, interface_of, interface_problem
 
 
 def plain(environ: Any, start_response: Any) -> Any: ...
@@ -278,3 +278,27 @@ def test_interface_is_believed_if_the_signature_does_not_tell() -> None:
     taken: tuple[Any, ...] = (lambda a, b, c: None, lambda a, b, c=None: None, old_coroutine, MadeElsewhere)
     for found in (*(FINE[name] for name in unknown if name not in ("lying signature", "derived from C")), *taken):
         assert interface_problem(found, "asgi") == "", found
+
+
+class Returning:
+    def __call__(self, *args: Any) -> Any:
+        return self, args
+
+
+class Inheriting(Returning): ...
+
+
+class StaticReturning:
+    @staticmethod
+    def __call__(*args: Any) -> Any:
+        return args
+
+
+def test_direct_call_is_the_method_of_an_object_and_returns_the_same() -> None:
+    shadowed = Returning()
+    vars(shadowed)["__call__"] = plain  # which a call of the object does not use
+    for found in (Returning(), Inheriting(), shadowed):
+        assert isinstance(direct_call(found), types.MethodType)
+        assert direct_call(found)(1, 2) == found(1, 2)
+    for other in (StaticReturning(), ClassCall(), plain, PerRequest, print, functools.partial(plain)):
+        assert direct_call(other) is other

@@ -23,7 +23,7 @@ from time import monotonic
 
 from kirsch import _native, drivers, reports, stopping
 from kirsch.apps.mounted import Mounted, MountedApplication
-from kirsch.apps.signature import interface_of, interface_problem
+from kirsch.apps.signature import direct_call, interface_of, interface_problem
 from kirsch.config.native import NativeConfig
 from kirsch.config.schema import BY_NAME, SETTINGS
 from kirsch.config.setting import ENGINE
@@ -423,7 +423,7 @@ class Server:
         if isinstance(self._app, Mounted):
             config.mounts = self._app.for_native()
             return _native.NativeServer(None, listeners, config)
-        return _native.NativeServer(self._app, listeners, config)
+        return _native.NativeServer(direct_call(self._app), listeners, config)
 
     def _rate_limit_memory(self) -> Any:
         """Return the buffer of the rate limits: the one that all workers share, or a new one for this process alone."""
