@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from kirsch_web.openapi import OpenAPI
     from kirsch_web.protect import basic_auth, csrf, csrf_token, security_headers
     from kirsch_web.rates import rate_limit
-    from kirsch_web.sessions import Session, SQLiteStore, Store, session
+    from kirsch_web.sessions import Session, Store, session
     from kirsch_web.shape import FromCookie, FromHeader
     from kirsch_web.sse import Event, events
-    from kirsch_web.stores import RedisStore, SQLAlchemyStore
+    from kirsch_web.stores import RedisStore, SQLAlchemyStore, SQLiteStore
     from kirsch_web.templates import Templates
     from kirsch_web.websocket import Closed, WebSocket
 
@@ -72,7 +72,7 @@ _LATER = {
     "Resources": "dispatch",
     "Routes": "dispatch",
     "SQLAlchemyStore": "stores",
-    "SQLiteStore": "sessions",
+    "SQLiteStore": "stores",
     "Session": "sessions",
     "StaticFiles": "files",
     "Store": "sessions",

@@ -11,9 +11,10 @@ from kirsch_web.finalize import VARY, finalize
 from kirsch_web.layers import Layers
 from kirsch_web.lifecycle import Lifecycle
 from kirsch_web.pipeline import PLAIN, handle, respond
-from kirsch_web.quick import lengths, quick
+from kirsch_web.publishing import METHODS
+from kirsch_web.quick import quick
 from kirsch_web.request import Request, current, reset_current, set_current
-from kirsch_web.response import encode_json
+from kirsch_web.response import encode_json, length_fields, lengths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -152,15 +153,16 @@ class App:
             from kirsch_web import stages
 
             return stages.answer(self, environ, start_response)
-        plan: Any = None
-        fixed = self._exact.get(environ["REQUEST_METHOD"])
-        if fixed is not None:
-            plan = fixed.get(environ.get("PATH_INFO", ""))
+        plan: Any
+        try:
+            plan = self._exact[environ["REQUEST_METHOD"]].get(environ["PATH_INFO"])
+        except KeyError:  # a method without fixed paths, or an empty path, which a server may leave out
+            plan = None
         if plan is None:
             request = self._request(environ)
             plan = request.plan
-        elif plan.quick is not None:
-            return plan.quick(environ, start_response)  # type: ignore[no-any-return]
+        elif (serve := plan.quick) is not None:
+            return serve(environ, start_response)  # type: ignore[no-any-return]
         else:
             # All arguments are given, because CPython then runs __init__ without a C call.
             request = Request(environ, self, plan, (), None)
@@ -186,11 +188,10 @@ class App:
                             start_response(line, fields)
                             return iterable
                     if kind is str:
-                        body = result.encode()
-                        fields = plan.html_fields + lengths[len(body)]
+                        body, fields = result.encode(), plan.html_fields
                     else:
-                        body = encode_json(result)
-                        fields = plan.json_fields + lengths[len(body)]
+                        body, fields = encode_json(result), plan.json_fields
+                    fields = fields + (lengths.get(len(body)) or length_fields(len(body)))[0]
                     if request._varies:
                         fields.append(VARY)
             except Exception as error:  # noqa: BLE001 - whatever a handler raises becomes a response
@@ -242,7 +243,7 @@ class App:
 
 def _by_method(endpoints: Iterable[tuple[str, Endpoint]]) -> dict[str, dict[str, Plan]]:
     """Return the plans of each method by path. Paths are decoded as Latin-1, as in ``PATH_INFO``."""
-    found: dict[str, dict[str, Plan]] = {}
+    found: dict[str, dict[str, Plan]] = {method: {} for method in METHODS}
     for path, endpoint in endpoints:
         for method, plan in endpoint.plans.items():
             found.setdefault(method, {})[path.encode().decode("latin-1")] = plan

@@ -21,9 +21,10 @@ from kirsch_web.asgi_request import BodilessRequest, Input, encoded, environ_wit
 from kirsch_web.errors import InternalRedirect
 from kirsch_web.fields import media_type
 from kirsch_web.finalize import end, with_earlier_cookies
+from kirsch_web.hooks import is_asynchronous
 from kirsch_web.pipeline import MAX_INTERNAL_REDIRECTS, PLAIN, handle, redirected, response_of, too_many_redirects
 from kirsch_web.request import NOTHING, Request, current, reset_current, set_current
-from kirsch_web.response import Response, encode_json
+from kirsch_web.response import Response, encode_json, length_fields, lengths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class ASGI:
             if content is None:
                 await self._rest(request, request.input(), send, (error, result))
                 return
-            fields = fields + _lengths[len(content)]
+            fields = fields + (lengths.get(len(content)) or length_fields(len(content)))[1]
             if request._varies:
                 fields.append(_VARY)
             await send({"type": "http.response.start", "status": request.plan.status, "headers": fields})
@@ -215,7 +216,7 @@ class ASGI:
 
     async def _parts(self, request: Request, body: Input) -> Parts:
         plan: Any = request.plan
-        inline = is_asynchronous(plan)
+        inline = is_asynchronous(plan.function, _RUNS_LATER)
         if inline and body.more and request.environ["wsgi.input"] is body:
             if media_type(request.environ.get("CONTENT_TYPE", ""))[0] == "multipart/form-data":
                 inline = False  # parsing it blocks: it reads the whole body and writes files
@@ -312,28 +313,16 @@ class ASGI:
                 await self.thread(content.close)
 
 
+_RUNS_LATER = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+"""The flags of functions whose call runs none of their code."""
 _OF_A_BODY = frozenset((b"content-length", b"transfer-encoding"))
 _VARY = (b"vary", b"Cookie")
-
-
-class _Lengths(dict[int, "list[tuple[bytes, bytes]]"]):
-    """The Content-Length field for each length. Fields for less than 4096 bytes are cached."""
-
-    def __missing__(self, length: int) -> list[tuple[bytes, bytes]]:
-        field = [(b"content-length", b"%d" % length)]
-        if length < 4096:
-            self[length] = field
-        return field
-
-
-_lengths = _Lengths()
 
 
 def _encoded_fields(plan: Plan) -> tuple[list[tuple[bytes, bytes]], ...]:
     """Return the header fields of a text and of JSON, encoded for ASGI; () unless the handler is a coroutine function
     and no hooks run."""
-    code = getattr(getattr(plan.function, "__func__", plan.function), "__code__", None)
-    if code is None or not code.co_flags & inspect.CO_COROUTINE or plan.hooks or not (plan.direct and plan.quiet):
+    if not (is_asynchronous(plan.function) and plan.direct and plan.quiet) or plan.hooks:
         return ()
     return encoded(plan.html_fields), encoded(plan.json_fields)
 
@@ -357,10 +346,3 @@ async def _collected(parts: Any, status: int) -> Response:
     response = Response(status=status)
     response.body = b"".join([part.encode() if isinstance(part, str) else part async for part in parts])
     return response
-
-
-def is_asynchronous(plan: Plan) -> bool:
-    """Return whether the handler is a coroutine function or an asynchronous generator, so that calling it runs none of
-    its code."""
-    code = getattr(getattr(plan.function, "__func__", plan.function), "__code__", None)
-    return code is not None and bool(code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR))

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from kirsch_web.errors import HTTPError
+from kirsch_web.fields import environ_key
 from kirsch_web.request import Request
 
 TYPE_CHECKING = False
@@ -110,10 +111,7 @@ class Input(io.RawIOBase):
 def _key(name: bytes) -> str:
     """Return a header field's key in environ; "" for a name with an underscore, whose key would be that of the name
     with a dash."""
-    if b"_" in name:
-        return ""
-    key = name.decode("latin-1").upper().replace("-", "_")
-    return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key
+    return "" if b"_" in name else environ_key(name.decode("latin-1"))
 
 
 def environ_of(scope: Scope, body: Input) -> dict[str, Any]:

@@ -62,7 +62,6 @@ def binder(
     method: str,
     is_index: bool,
     captured: tuple[str, ...] = (),
-    takes_rest: bool = True,
     refuse_unknown: bool = False,
 ) -> Binder:
     """Return a function that calls the handler with the arguments of a request.
@@ -73,7 +72,6 @@ def binder(
         method: the request's method.
         is_index: whether the path has no segments for the parameters, so that they can only be fields.
         captured: the names of captured segments.
-        takes_rest: whether the path may have segments after the handler's own.
         refuse_unknown: whether a field that is no parameter is refused.
     """
     for each in shape.parameters:
@@ -85,7 +83,7 @@ def binder(
     simple = not (captured or refuse_unknown or shape.keywords)
     if simple and not shape.parameters and shape.rest is None:
         return _no_parameters(call)
-    if simple and takes_rest and shape.rest is None:
+    if simple and shape.rest is None:
         segments = [each for each in shape.parameters if each.source == "value"]
         injects = [each for each in shape.parameters if each.source == "inject" and not each.positional]
         if (

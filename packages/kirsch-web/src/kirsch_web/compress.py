@@ -6,7 +6,7 @@ Python includes zstd since 3.14; with older versions the package ``backports.zst
 from __future__ import annotations
 
 from kirsch_web.fields import media_type, qualities
-from kirsch_web.response import NO_CONTENT
+from kirsch_web.response import NO_CONTENT, close
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,9 +125,7 @@ class Compressed:
 
     def close(self) -> None:
         """Close the body at the end of the response."""
-        close = getattr(self._body, "close", None)
-        if close is not None:
-            close()
+        close(self._body)
 
 
 class _CompressedLater(Compressed):

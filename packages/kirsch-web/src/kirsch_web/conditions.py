@@ -16,6 +16,7 @@ from kirsch_web.hooks import Hook, Tool, awaited
 from kirsch_web.pipeline import handle, response_of
 from kirsch_web.publishing import SAFE
 from kirsch_web.request import NOTHING, current, reset_current, set_current
+from kirsch_web.response import close
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -163,9 +164,7 @@ def _answer(request: Request, status: int | None) -> None:
         raise HTTPError(412, _FAILED)
     if status == 304:
         response = request.response
-        close = getattr(response.body, "close", None)
-        if close is not None:
-            close()
+        close(response.body)
         response.status = 304
         response.body = b""
         for name in ("Content-Type", "Content-Encoding", "Content-Length"):
@@ -190,9 +189,7 @@ def _of_get(app: Any, request: Request) -> Validators | None:
             error = failure
         if get.plan.function is not None:
             line, fields, body = response_of(get, error, result)
-            close = getattr(body, "close", None)
-            if close is not None:
-                close()
+            close(body)
             if line.startswith(("404", "410")):
                 return None
             if line.startswith("2"):

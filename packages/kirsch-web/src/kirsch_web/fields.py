@@ -127,35 +127,23 @@ class RequestHeaders:
     """The header fields of a request, read from ``environ`` at each access."""
 
     __slots__ = ("_environ",)
-    _names: dict[str, str] = {}  # noqa: RUF012 - keys of environ by field name, for all requests
 
     def __init__(self, environ: dict[str, object]) -> None:
         self._environ = environ
 
-    @classmethod
-    def _key(cls, name: str) -> str:
-        key = cls._names.get(name)
-        if key is None:
-            key = name.upper().replace("-", "_")
-            if key not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
-                key = "HTTP_" + key
-            if len(cls._names) < 1000:  # bounded, because an application may compute names
-                cls._names[name] = key
-        return key
-
     def get(self, name: str, default: str = "") -> str:
         """Return the value of ``name``. The server joins several fields of a name with commas."""
-        value = self._environ.get(self._key(name))
+        value = self._environ.get(environ_key(name))
         return value if isinstance(value, str) else default
 
     def __getitem__(self, name: str) -> str:
-        value = self._environ.get(self._key(name))
+        value = self._environ.get(environ_key(name))
         if not isinstance(value, str):
             raise KeyError(name)
         return value
 
     def __contains__(self, name: str) -> bool:
-        return self._key(name) in self._environ
+        return environ_key(name) in self._environ
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         for key, value in self._environ.items():
@@ -163,6 +151,13 @@ class RequestHeaders:
             # Servers may set CONTENT_TYPE and CONTENT_LENGTH to "" if the request has no such field.
             if name and isinstance(value, str) and (value or key.startswith("HTTP_")):
                 yield name, value
+
+
+@lru_cache(maxsize=1000)  # bounded, because an application may compute names
+def environ_key(name: str) -> str:
+    """Return the key of ``environ`` for a header field's name."""
+    key = name.upper().replace("-", "_")
+    return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key
 
 
 @lru_cache(maxsize=1000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kirsch_web.errors import status_line
 from kirsch_web.request import NOTHING, reset_current, set_current
-from kirsch_web.response import HTML, NO_CONTENT, FileBody, Response, encode_json
+from kirsch_web.response import HTML, NO_CONTENT, FileBody, Response, close, encode_json
 from kirsch_web.streams import Stream
 
 TYPE_CHECKING = False
@@ -63,9 +63,7 @@ def finalize(request: Request) -> Parts:
         is_sent = body and not no_content and request.method != "HEAD"
         return line, headers.pairs(), [body] if is_sent else []
     if no_content or request.method == "HEAD":
-        close = getattr(body, "close", None)
-        if close is not None:
-            close()
+        close(body)
         return line, headers.pairs(), []
     return line, headers.pairs(), body if is_async else _streamed(request, body)  # type: ignore[return-value]
 

@@ -20,6 +20,7 @@ import re
 
 from kirsch_web.errors import HTTPError
 from kirsch_web.percent import unquote
+from kirsch_web.response import close
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -157,9 +158,9 @@ def _follow(
                 held.send()
                 return _Rest(body, first, iterator)
         except BaseException:
-            _close(body)
+            close(body)
             raise
-        _close(body)
+        close(body)
         target = _target(location, environ, current)
         assert target is not None
         path, query = target
@@ -329,10 +330,4 @@ class _Rest:
         return next(self._iterator)
 
     def close(self) -> None:
-        _close(self._body)
-
-
-def _close(body: object) -> None:
-    close = getattr(body, "close", None)
-    if close is not None:
-        close()
+        close(self._body)

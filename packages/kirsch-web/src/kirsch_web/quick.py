@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kirsch_web.pipeline import PLAIN, respond
 from kirsch_web.request import current, reset_current, set_current
-from kirsch_web.response import encode_json
+from kirsch_web.response import encode_json, length_fields, lengths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,21 +15,9 @@ if TYPE_CHECKING:
     from kirsch_web.pipeline import StartResponse
 
 
-class Lengths(dict[int, "list[tuple[str, str]]"]):
-    """Content-Length fields by length. Those of lengths below 4096 are cached."""
-
-    def __missing__(self, length: int) -> list[tuple[str, str]]:
-        field = [("Content-Length", str(length))]
-        if length < 4096:
-            self[length] = field
-        return field
-
-
-lengths = Lengths()
-
-
 def quick(app: Application, plan: RequestPlan, call: Callable[[], object]) -> Callable[..., Iterable[bytes]]:
     """Return a WSGI callable for a plan that has no hooks, and whose handler ``call`` has no parameters."""
+    line, html_fields, json_fields, kept_lengths = plan.line, plan.html_fields, plan.json_fields, lengths.get
 
     def serve(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         pending: list[Any] = [environ, app, plan]
@@ -38,19 +26,19 @@ def quick(app: Application, plan: RequestPlan, call: Callable[[], object]) -> Ca
             try:
                 result = call()
                 kind = type(result)
-                if len(pending) > 3 or (kind is not str and kind not in PLAIN):
-                    body, fields = None, []
+                if pending[0] is not environ:  # the handler has asked for the request
+                    body, fields = None, html_fields
                 elif kind is str:
-                    body = result.encode()  # type: ignore[attr-defined]
-                    fields = plan.html_fields + lengths[len(body)]
+                    body, fields = result.encode(), html_fields  # type: ignore[attr-defined]
+                elif kind in PLAIN:
+                    body, fields = encode_json(result), json_fields
                 else:
-                    body = encode_json(result)
-                    fields = plan.json_fields + lengths[len(body)]
+                    body, fields = None, html_fields
             except Exception as error:  # noqa: BLE001 - every exception of a handler becomes a response
                 return respond(current(), start_response, error)
             if body is None:
                 return respond(current(), start_response, None, result)
-            start_response(plan.line, fields)
+            start_response(line, fields + (kept_lengths(len(body)) or length_fields(len(body)))[0])
             return [body]
         finally:
             reset_current(token)

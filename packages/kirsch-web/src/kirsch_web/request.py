@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 from kirsch_web import bodies, fields, percent
 from kirsch_web.errors import HTTPError
-from kirsch_web.response import Response
+from kirsch_web.response import Response, close
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ reset_current = _current.reset
 def current() -> Request:
     """Return the request that this thread, greenlet or task is answering. Raises LookupError if there is none."""
     found = _current.get()
-    if type(found) is list:  # the arguments of Request, and behind them the request once it is made
-        if len(found) == 3:
-            found.append(Request(*found))
-        return found[3]  # type: ignore[no-any-return]
+    if type(found) is list:  # the arguments of Request; the request takes the place of the first once it is made
+        if not isinstance(found[0], Request):
+            found[0] = Request(*found)
+        return found[0]  # type: ignore[no-any-return]
     return found  # type: ignore[return-value]
 
 
@@ -223,9 +223,8 @@ class Request:
     def discard(self) -> None:
         """Drop the response and close its body, because another response takes its place."""
         response, self._response, self._result = self._response, None, NOTHING
-        close = None if response is None else getattr(response.body, "close", None)
-        if close is not None:
-            close()
+        if response is not None:
+            close(response.body)
 
     def varies_by_cookie(self) -> None:
         """Add ``Cookie`` to the response's Vary field, without making a Response for a plain result."""

@@ -74,13 +74,18 @@ class Response:
             try:
                 self.body = b"".join(part.encode() if isinstance(part, str) else part for part in iterable)
             finally:
-                close = getattr(iterable, "close", None)
-                if close is not None:
-                    close()
+                close(iterable)
         return self.body
 
     def __repr__(self) -> str:
         return f"<Response {status_line(self.status)}>"
+
+
+def close(body: object) -> None:
+    """Close a body, or what makes its parts, if it can be closed."""
+    method = getattr(body, "close", None)
+    if method is not None:
+        method()
 
 
 def to_body(value: object) -> tuple[bytes | Iterable[bytes | str], str]:
@@ -136,6 +141,19 @@ class FileBody(StreamBody):
     def close(self) -> None:
         """Close the file."""
         self.file.close()
+
+
+lengths: dict[int, tuple[list[tuple[str, str]], list[tuple[bytes, bytes]]]] = {}
+"""The Content-Length field of each length below 4096 that was used, for WSGI and for ASGI."""
+
+
+def length_fields(length: int) -> tuple[list[tuple[str, str]], list[tuple[bytes, bytes]]]:
+    """Return the Content-Length field for WSGI and for ASGI. A request looks into ``lengths`` first, without a call."""
+    value = str(length)
+    found = [("Content-Length", value)], [(b"content-length", value.encode())]
+    if length < 4096:
+        lengths[length] = found
+    return found
 
 
 _encode: Any = None

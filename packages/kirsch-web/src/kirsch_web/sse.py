@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kirsch_web.response import Response, StreamBody, encode_json
+from kirsch_web.response import Response, StreamBody, close, encode_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,9 +76,7 @@ class Events(StreamBody):
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            close = getattr(self._items, "close", None)
-            if close is not None:
-                close()
+            close(self._items)
 
 
 class AsyncEvents(Events):

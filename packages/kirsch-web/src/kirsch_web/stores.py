@@ -1,7 +1,7 @@
-"""Stores of sessions that several machines share: Redis or Valkey, and every database that SQLAlchemy supports.
+"""Stores of sessions: a SQLite file for one machine; for several Redis, Valkey, or a database through SQLAlchemy.
 
-The client libraries are optional, and imported when a store is made. Ids are stored as hashes, so that a reader of the
-store cannot use them as cookies.
+The client libraries are imported when a store is made. Those of Redis and SQLAlchemy are optional. Ids are stored as
+hashes, so that a reader of the store cannot use them as cookies.
 """
 
 from __future__ import annotations
@@ -27,8 +27,88 @@ return 1
 """
 
 
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
+
+
 def _hash(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()
+    return _digest(key).hex()
+
+
+class SQLiteStore:
+    """A store of sessions in a SQLite file, for any number of threads and processes of one machine.
+
+    Args:
+        path: the file. If it is missing, it is made, readable and writable only by its owner.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._idle: list[Any] = []
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        self._execute("PRAGMA journal_mode = WAL")
+        self._execute(
+            "CREATE TABLE IF NOT EXISTS session (key BLOB PRIMARY KEY, version INTEGER NOT NULL, "
+            "data TEXT NOT NULL, expires REAL NOT NULL) WITHOUT ROWID"
+        )
+        self._execute("CREATE INDEX IF NOT EXISTS session_expires ON session (expires)")
+
+    def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> tuple[list[Any], int]:
+        """Run a statement on a connection that no other thread uses meanwhile. Return its rows and the number of
+        changed rows."""
+        import sqlite3
+
+        with self._lock:
+            if self._pid != os.getpid():  # SQLite's connections do not survive a fork
+                self._pid, self._idle = os.getpid(), []
+            connection = self._idle.pop() if self._idle else None
+        if connection is None:
+            connection = sqlite3.connect(self.path, timeout=10, isolation_level=None, check_same_thread=False)
+        try:
+            cursor = connection.execute(statement, values)
+            return cursor.fetchall(), cursor.rowcount
+        finally:
+            with self._lock:
+                self._idle.append(connection)
+
+    def get(self, key: str) -> tuple[int, str] | None:
+        rows, _ = self._execute(
+            "SELECT version, data FROM session WHERE key = ? AND expires > ?", (_digest(key), time.time())
+        )
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    def put(self, key: str, data: str, version: int, max_age: int) -> bool:
+        expires = time.time() + max_age
+        if version:
+            _, changed = self._execute(
+                "UPDATE session SET version = version + 1, data = ?, expires = ? WHERE key = ? AND version = ?",
+                (data, expires, _digest(key), version),
+            )
+            return changed == 1
+        _, changed = self._execute(
+            "INSERT INTO session VALUES (?, 1, ?, ?) ON CONFLICT (key) DO UPDATE "
+            "SET version = 1, data = excluded.data, expires = excluded.expires WHERE expires <= ?",
+            (_digest(key), data, expires, time.time()),
+        )
+        if secrets.randbelow(100) == 0:
+            self.sweep()
+        return changed == 1
+
+    def delete(self, key: str) -> None:
+        self._execute("DELETE FROM session WHERE key = ?", (_digest(key),))
+
+    def sweep(self) -> None:
+        """Remove the expired sessions. One of 100 new sessions, on average, calls it."""
+        self._execute("DELETE FROM session WHERE expires <= ?", (time.time(),))
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
 
 
 class RedisStore:

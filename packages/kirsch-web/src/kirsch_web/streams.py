@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kirsch_web.request import reset_current, set_current
+from kirsch_web.response import close
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,13 +39,11 @@ class Stream:
     def close(self) -> None:
         """Close the body and call ``at_end``. The server calls it when the response ends or the client has left."""
         try:
-            close = getattr(self.body, "close", None)
-            if close is not None:
-                token = set_current(self._request)
-                try:
-                    close()
-                finally:
-                    reset_current(token)
+            token = set_current(self._request)
+            try:
+                close(self.body)
+            finally:
+                reset_current(token)
         finally:
             at_end, self.at_end = self.at_end, None
             if at_end is not None:

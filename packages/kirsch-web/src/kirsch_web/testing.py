@@ -16,7 +16,7 @@ from inspect import iscoroutinefunction
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from kirsch_web.fields import Headers, parse_http_date
+from kirsch_web.fields import Headers, environ_key, parse_http_date
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -169,10 +169,7 @@ class Client:
         if body or method in ("POST", "PUT", "PATCH"):
             environ["CONTENT_LENGTH"] = str(len(body))
         for name, value in fields:
-            key = name.upper().replace("-", "_")
-            if key not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
-                key = "HTTP_" + key
-            environ[key] = value
+            environ[environ_key(name)] = value
         return environ
 
     def _call(self, method: str, path: str, fields: Headers, body: bytes) -> Reply:
