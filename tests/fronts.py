@@ -123,7 +123,8 @@ def wrap(program: str, text: str, folder: Path, port: int) -> tuple[list[str], s
             f"{user}daemon off;\nworker_processes 2;\npid {folder}/pid;\nerror_log {folder}/front.log info;\n"
             f"events {{ worker_connections 4096; }}\nhttp {{\naccess_log off;\n{temporary}{text}}}\n"
         )
-        return [PLACES.get(program, program), "-p", str(folder), "-e", str(folder / "front.log"), "-c", str(conf)], whole
+        nginx = PLACES.get(program, program)
+        return [nginx, "-p", str(folder), "-e", str(folder / "front.log"), "-c", str(conf)], whole
     if program == "apache2":
         modules = ["mpm_event", "authz_core", "unixd", "headers", "proxy", "proxy_http", "proxy_fcgi"]
         modules += ["proxy_uwsgi", "proxy_scgi", "fcgid"]
