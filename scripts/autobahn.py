@@ -24,6 +24,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import termination
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -165,6 +167,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes of the suite at a time")
     parser.add_argument("--client-context", help="bits of the client's compression window that are kept (RFC 7692)")
     options = parser.parse_args()
+    termination.end_servers_on_sigterm()
     why = install(options.venv.absolute())
     if why is not None:
         report(f"Not run: the Autobahn test suite: {why}")

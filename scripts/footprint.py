@@ -22,6 +22,8 @@ import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
+import termination
+
 HELLO = """
 def wsgi(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "5")])
@@ -61,6 +63,7 @@ def main() -> int:
     parser.add_argument("pythons", nargs="+")
     parser.add_argument("--rounds", type=int, default=9)
     given = parser.parse_args()
+    termination.end_servers_on_sigterm()
     print("| Python | server | import | first answer | worker, resident | wheel |")
     print("|---|---|---|---|---|---|")
     for python in map(os.path.abspath, given.pythons):

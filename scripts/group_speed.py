@@ -30,6 +30,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import termination
+
 KIRSCH = """
 import kirsch
 
@@ -317,6 +319,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--messages", type=int, default=50)
     given = parser.parse_args()
+    termination.end_servers_on_sigterm()
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     redis = shutil.which("redis-server") or shutil.which("valkey-server")
     if redis is None:

@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import termination
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -134,6 +136,7 @@ def main() -> None:
     parser.add_argument("--peers", type=Path, help="the environment of the other servers")
     parser.add_argument("--list", action="store_true", help="print each answer that is not right")
     args = parser.parse_args()
+    termination.end_servers_on_sigterm()
     commands = {"Kirsch": f"{Path(args.server).absolute()} app:app --workers 0 --bind 127.0.0.1:{{port}}"}
     if args.peers:
         peers = args.peers.absolute() / "bin"

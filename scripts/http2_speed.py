@@ -19,6 +19,7 @@ import statistics
 import sys
 from collections import defaultdict
 
+import termination
 import tls_speed
 
 APP = """
@@ -149,6 +150,7 @@ def main() -> None:
     parser.add_argument("--kirsch", default=f"{sys.executable} -m kirsch")
     parser.add_argument("--peers", default=".venvs/tls-peers/bin", help="the directory of granian and hypercorn")
     given = parser.parse_args()
+    termination.end_servers_on_sigterm()
     given.peers = os.path.abspath(given.peers)
     figures: dict[tuple[str, str], list[float]] = defaultdict(list)
     rows = given.rows or list(ROWS)

@@ -35,6 +35,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import termination
+
 APPLICATION = """
 import gc
 
@@ -275,6 +277,7 @@ def main() -> None:
     parser.add_argument("--shape", choices=shapes, action="append", help="one of the request shapes (default: all)")
     parser.add_argument("--profile", type=Path, help="keep callgrind's profile here, for callgrind_annotate")
     arguments = parser.parse_args()
+    termination.end_servers_on_sigterm()
     for tool, package in (("valgrind", "valgrind"), ("setarch", "util-linux")):
         if shutil.which(tool) is None:
             raise SystemExit(f"{tool} is missing: apt-get install {package}")

@@ -17,6 +17,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import termination
+
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT / "tests"))
 
@@ -43,6 +45,7 @@ def main() -> None:
     )
     parser.add_argument("--table", type=Path, help="write the table from the results in --out, and run nothing")
     given = parser.parse_args()
+    termination.end_servers_on_sigterm()
     if given.table:
         _write_table(given.table, given.out, given.peers)
         return

@@ -23,6 +23,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import termination
+
 FILES = {"1k.css": 1 << 10, "1m.bin": 1 << 20}
 GOALS = {"1k.css": 1.3, "1m.bin": 1.0}
 CLIENTS = 16
@@ -97,6 +99,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kirsch", default=f"{sys.executable} -m kirsch")
     given = parser.parse_args()
+    termination.end_servers_on_sigterm()
     status = 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -31,6 +31,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import termination
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -325,6 +327,7 @@ def main() -> None:
     parser.add_argument("--client", default="target/release/examples/client", help="crates/tls/examples/client.rs")
     parser.add_argument("--peers", default=".venvs/tls-peers/bin", help="the directory of granian and hypercorn")
     given = parser.parse_args()
+    termination.end_servers_on_sigterm()
     given.client, given.peers = os.path.abspath(given.client), os.path.abspath(given.peers)
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     figures: dict[tuple[str, str], list[float]] = defaultdict(list)

@@ -19,6 +19,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import termination
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -155,6 +157,7 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=40, help="random probes of each script at most; 0: all")
     parser.add_argument("--write", action="store_true", help="write what differs to the list, without reasons")
     given = parser.parse_args()
+    termination.end_servers_on_sigterm()
     directory = given.directory.resolve()
     if not (directory / "tlsfuzzer").is_dir():
         sys.exit(f"{directory} is no copy of tlsfuzzer (github.com/tlsfuzzer/tlsfuzzer)")
