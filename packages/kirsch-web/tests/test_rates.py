@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +34,17 @@ class Root:
         return "free"
 
 
-def run_server(command: list[str], path: Path, user: str | None = None) -> Iterator[None]:
-    """Run a server until the test ends; it is ready when ``path`` exists."""
+def run_server(command: list[str], is_ready: Callable[[], bool], user: str | None = None) -> Iterator[None]:
+    """Run a server until the test ends."""
     server = subprocess.Popen(command, user=user, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for _ in range(600):
-            if path.exists():
+            if is_ready():
                 break
             assert server.poll() is None, "the server has ended"
             time.sleep(0.05)
+        else:
+            pytest.fail("the server is not ready after 30 seconds")
         yield
     finally:
         server.terminate()
@@ -62,7 +64,7 @@ def redis_url(folder: Path) -> Iterator[str]:
         pytest.skip("there is no redis-server: apt-get install redis-server")
     socket = folder / "redis"
     command = [program, "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(folder)]
-    for _ in run_server(command, socket):
+    for _ in run_server(command, socket.exists):
         yield f"unix://{socket}"
 
 
@@ -81,7 +83,13 @@ def postgresql_url(folder: Path) -> Iterator[str]:
     subprocess.run(initdb, user=user, cwd="/", check=True, capture_output=True)
     settings = ["-c", "fsync=off", "-c", "listen_addresses=", "-c", f"unix_socket_directories={data}"]
     command = [str(POSTGRESQL[-1] / "postgres"), "-D", str(data), *settings]
-    for _ in run_server(command, data / ".s.PGSQL.5432", user):
+    pid_file = data / "postmaster.pid"
+
+    def is_ready() -> bool:
+        # The socket is there before the server accepts clients. The last line of this file tells when it does.
+        return pid_file.exists() and pid_file.read_text().rstrip().endswith("\nready")
+
+    for _ in run_server(command, is_ready, user):
         yield f"postgresql+psycopg://postgres@/postgres?host={data}"
 
 
