@@ -268,6 +268,7 @@ mod tests {
             assert_eq!(received, expected[sent..]);
         }
     }
+
     #[test]
     fn frames_that_the_transport_does_not_accept_wait_in_their_order() {
         let body: Vec<u8> = (0..7 * FRAME / 2).map(|at| u8::try_from(at % 251).unwrap()).collect();

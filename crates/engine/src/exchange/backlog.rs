@@ -61,8 +61,8 @@ impl<C: AsRef<[u8]>> Backlog<C> {
     }
 
     /// Sends frames of the first part of the output without copying it, if the part is large and in memory, behind the
-    /// composed output `out`. Output that the transport does not accept waits in `waiting`, which must be empty. Returns
-    /// the number of bytes sent; `None` if the output has to be framed by [`pump`](Self::pump).
+    /// composed output `out`. Output that the transport does not accept waits in `waiting`. Returns the number of bytes
+    /// sent; `None` if the output has to be framed by [`pump`](Self::pump), also because earlier output waits.
     pub(crate) fn send_large<P: MultiplexedProtocol>(
         &mut self,
         protocol: &mut P,
@@ -71,6 +71,9 @@ impl<C: AsRef<[u8]>> Backlog<C> {
         waiting: &mut Output<C>,
         transport: &mut impl Transport,
     ) -> Option<u64> {
+        if !waiting.is_empty() || out.is_begun() {
+            return None;
+        }
         let room = protocol.window(stream).min(FRAMES * FRAME);
         let part = self.output.front().filter(|_| self.has_large() && room >= LARGE)?;
         let (mut heads, mut frames, mut count) = ([0; FRAMES], 0, 0);
