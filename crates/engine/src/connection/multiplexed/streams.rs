@@ -435,7 +435,7 @@ impl<A: App> Multiplexed<A> {
         let exchange = self.exchanges.at(index);
         let stream = exchange.stream;
         let Some(backlog) = &mut exchange.backlog else { return };
-        // What a tick has begun to send moves to the waiting output.
+        // If a tick has sent a part of the composed output, the rest moves to the waiting output.
         link.out(&mut context.scratch);
         let EngineContext { scratch, statistics, .. } = context;
         let (sending, transport) = (&mut link.sending, &mut link.transport);
